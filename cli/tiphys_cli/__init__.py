@@ -1,0 +1,1 @@
+"""The `tiphys` command: local cluster, demo, benchmarks, explain, doctor, snapshot."""

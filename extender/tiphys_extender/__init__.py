@@ -1,0 +1,1 @@
+"""The Tiphys extender: answers kube-scheduler's prioritize calls."""

@@ -1,0 +1,1 @@
+"""The Tiphys operator: reconciles the custom resources with kopf, under a Lease."""
