@@ -1,0 +1,1 @@
+"""The custom resources: their pydantic models are the one source of schema, routing precedence and reasons."""

@@ -1,0 +1,190 @@
+"""SchedulingPolicy, `tiphys.io/v1alpha1`: which pods, which policy, how far it may go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.selector import LabelSelector, Requirement
+from tiphys_models.policies.registry import PolicyName, is_learned
+
+GROUP = "tiphys.io"
+VERSION = "v1alpha1"
+KIND = "SchedulingPolicy"
+PLURAL = "schedulingpolicies"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+Mode = Literal["Off", "Shadow", "Canary", "Active"]
+LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
+LabelValue = Annotated[str, StringConstraints(max_length=63)]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
+
+
+class _Api(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class SelectorRequirement(_Api):
+    """One line of the pod selector."""
+
+    key: LabelKey = Field(description="Label key.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How the label's value is compared with `values`.")
+    values: list[LabelValue] = Field(default_factory=list, max_length=64, description="Values for In and NotIn; empty for the others.")
+
+
+class PodSelector(_Api):
+    """Which pods of the policy's own namespace; empty selects all of them."""
+
+    match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64, description="Labels a pod must have, exactly.")
+    match_expressions: list[SelectorRequirement] = Field(
+        default_factory=list, max_length=64, description="Further requirements; all must hold."
+    )
+
+    def compiled(self) -> LabelSelector:
+        """As the domain's selector."""
+        return LabelSelector.of(
+            self.match_labels,
+            tuple(Requirement(e.key, e.operator, frozenset(e.values)) for e in self.match_expressions),
+        )
+
+
+class Canary(_Api):
+    """Share of pods decided in mode Canary."""
+
+    percent: int = Field(ge=1, le=99, description="Percent of selected pods, chosen by a hash of the pod's uid, that the policy decides.")
+
+
+class Guardrails(_Api):
+    """Limits outside the policy, whatever it says."""
+
+    max_reading_age_seconds: int = Field(
+        default=60, ge=5, le=3600, description="Node readings older than this many seconds count as missing. Default 60."
+    )
+    max_node_share_percent: int = Field(
+        default=100,
+        ge=1,
+        le=100,
+        description=(
+            "A node that already holds more than this percent of the function's unfinished pods is ranked behind the others. "
+            "Default 100: no limit."
+        ),
+    )
+
+
+class SchedulingPolicySpec(_Api):
+    """What the user wants."""
+
+    selector: PodSelector = Field(
+        default_factory=PodSelector,
+        description="Which pods of this namespace the policy decides. Empty: all of them. The more specific of two policies wins.",
+    )
+    mode: Mode = Field(
+        default="Shadow",
+        description=(
+            "Off: no effect. Shadow: answers stay neutral, what the policy would have said is logged and compared with the node bound. "
+            "Canary: decides a share of the pods. Active: decides all of them. Default Shadow."
+        ),
+    )
+    policy: PolicyName = Field(
+        default=PolicyName.WARM_FIRST,
+        description="Placement policy. `faasrank` is learned and needs `model`; the others are rules. Default warm-first.",
+    )
+    model: ModelName | None = Field(
+        default=None, description="Name of the model artifact of a learned policy, as its card says. Default: the policy's own name."
+    )
+    fallback: PolicyName = Field(
+        default=PolicyName.WARM_FIRST,
+        description="Rule that answers while the policy cannot: model missing or refused, readings missing. Default warm-first.",
+    )
+    canary: Canary | None = Field(default=None, description="Needed in mode Canary, forbidden otherwise.")
+    guardrails: Guardrails = Field(default_factory=Guardrails, description="Limits outside the policy.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SchedulingPolicySpec:
+        for rule in CEL_RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
+        return self
+
+    @property
+    def model_name(self) -> str | None:
+        """Name of the artifact it needs; None for rules."""
+        return (self.model or str(self.policy)) if is_learned(self.policy) else None
+
+
+class CelRule:
+    """A rule over more than one field: CEL for the API server, the same in Python for everybody else."""
+
+    def __init__(self, cel: str, message: str, holds: Any) -> None:
+        self.cel, self.message, self.holds = cel, message, holds
+
+
+_LEARNED = [str(name) for name in PolicyName if is_learned(name)]
+CEL_RULES = (
+    CelRule(
+        "(has(self.mode) && self.mode == 'Canary') == has(self.canary)",
+        "canary.percent belongs to mode Canary: set both or neither",
+        lambda s: (s.mode == "Canary") == (s.canary is not None),
+    ),
+    CelRule(
+        f"!has(self.fallback) || !(self.fallback in {_LEARNED})",
+        "fallback must be a rule, not a learned policy: it answers when models cannot",
+        lambda s: not is_learned(s.fallback),
+    ),
+    CelRule(
+        f"!has(self.model) || (has(self.policy) && self.policy in {_LEARNED})",
+        "model belongs to a learned policy: remove it or choose such a policy",
+        lambda s: s.model is None or is_learned(s.policy),
+    ),
+)
+
+
+class Condition(_Api):
+    """A Kubernetes condition."""
+
+    type: str = Field(max_length=63, description="What it speaks about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(max_length=63, description="Fixed word, documented for every type.")
+    message: str = Field(max_length=1024, description="The same for people, with what to do.")
+    observed_generation: int = Field(default=0, description="Generation of the spec it judges.")
+    last_transition_time: str = Field(json_schema_extra={"format": "date-time"}, description="When status last changed.")
+
+
+class DecisionCounters(_Api):
+    """What the extender reported since the operator started to count."""
+
+    scored: int = Field(default=0, description="Answers by the policy.")
+    fallback: int = Field(default=0, description="Answers by the fallback rule.")
+    neutral: int = Field(default=0, description="Answers that made no difference between nodes, shadow ones included.")
+    shadow_agreed: int = Field(default=0, description="Shadow decisions whose first choice became the pod's node.")
+    shadow_compared: int = Field(default=0, description="Shadow decisions whose pod has been bound.")
+
+
+class SchedulingPolicyStatus(_Api):
+    """What the operator found."""
+
+    observed_generation: int = Field(default=0, description="Generation of the spec this status speaks of.")
+    active_policy: str = Field(default="", max_length=63, description="Policy that answers now: the chosen one or the fallback.")
+    model_digest: str = Field(default="", max_length=64, description="sha256 of the loaded weights; empty for rules.")
+    matching_pods: int = Field(default=0, description="Unfinished pods of the namespace that the selector matches.")
+    routed_pods: int = Field(default=0, description="Those of them that name our scheduler.")
+    decisions: DecisionCounters = Field(default_factory=DecisionCounters, description="Counters of answers.")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="Ready, Conflict, Routed, ModelLoaded.",
+    )
+
+
+def parse_spec(obj: dict[str, Any]) -> SchedulingPolicySpec:
+    """The spec of a SchedulingPolicy object; InvalidInput says which field is wrong."""
+    try:
+        return SchedulingPolicySpec.model_validate(obj.get("spec") or {})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(["spec", *map(str, problem["loc"])])
+        raise InvalidInput(f"{where}: {problem['msg'].removeprefix('Value error, ')}") from error

@@ -1,0 +1,1 @@
+"""Weights and their cards: safetensors and JSON, checked before use, never unpickled."""

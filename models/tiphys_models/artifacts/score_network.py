@@ -1,0 +1,115 @@
+"""A score network as it serves: arrays and a forward pass, from a checked artifact.
+
+Refusals have fixed reasons: Missing, ForbiddenFormat, TooLarge, CardInvalid, DigestMismatch, WeightsUnreadable, SchemaMismatch,
+ShapeMismatch, NotFinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from tiphys_models.artifacts.card import ModelCard
+from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.schema import FEATURES, SCHEMA
+
+MAX_BYTES = 16 * 1024 * 1024
+_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreNetwork:
+    """26 -> 32 tanh -> 16 tanh -> 1, whatever its hidden widths; applied to each node by itself."""
+
+    card: ModelCard
+    weights: tuple[tuple[FloatArray, FloatArray], ...]
+    mean: FloatArray
+    scale: FloatArray
+
+    def __call__(self, encoded: FloatArray) -> FloatArray:
+        """float32[..., 26] -> float64[...]; a missing input counts as the trained mean."""
+        hidden = np.clip(np.nan_to_num((encoded - self.mean) / self.scale, nan=0.0), -self.card.clip, self.card.clip)
+        for index, (weight, bias) in enumerate(self.weights):
+            hidden = hidden @ weight + bias
+            if index < len(self.weights) - 1:
+                hidden = np.tanh(hidden)
+        return np.asarray(hidden[..., 0], np.float64)
+
+    @property
+    def parameters(self) -> int:
+        """How many trained numbers it has."""
+        return sum(weight.size + bias.size for weight, bias in self.weights)
+
+
+def load_network(card_path: Path) -> ScoreNetwork:
+    """Read `NAME.json` and `NAME.safetensors` and check both; ArtifactRefused names what is wrong."""
+    if card_path.suffix != ".json":
+        raise ArtifactRefused("ForbiddenFormat", f"{card_path.name}: a model is named by its card, NAME.json")
+    weights_path = card_path.with_suffix(".safetensors")
+    return check_network(_read(card_path), _read(weights_path), card_path.name)
+
+
+def check_network(card_json: bytes, weights: bytes, origin: str) -> ScoreNetwork:
+    """The network of these bytes, or the reason why it must not serve."""
+    try:
+        card = ModelCard.model_validate_json(card_json)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise ArtifactRefused("CardInvalid", f"{origin}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+    if (found := sha256(weights).hexdigest()) != card.sha256:
+        raise ArtifactRefused("DigestMismatch", f"{origin}: weights have sha256 {found}, the card says {card.sha256}")
+    if card.feature_schema != SCHEMA:
+        raise ArtifactRefused("SchemaMismatch", f"{origin}: made for features {card.feature_schema}, this release encodes {SCHEMA}")
+    if len(card.mean) != len(FEATURES) or len(card.scale) != len(FEATURES):
+        raise ArtifactRefused("ShapeMismatch", f"{origin}: mean and scale must have {len(FEATURES)} numbers each")
+    layers = _layers(weights, origin)
+    return ScoreNetwork(card, layers, np.array(card.mean, np.float32), np.array(card.scale, np.float32))
+
+
+def pack_weights(layers: tuple[tuple[FloatArray, FloatArray], ...]) -> bytes:
+    """The safetensors file of these layers, each (weight[in, out], bias[out])."""
+    tensors = {}
+    for index, (weight, bias) in enumerate(layers):
+        tensors[f"actor.{index}.weight"] = np.ascontiguousarray(weight, np.float32)
+        tensors[f"actor.{index}.bias"] = np.ascontiguousarray(bias, np.float32)
+    return bytes(save_tensors(tensors))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ArtifactRefused("TooLarge", f"{path.name} has more than {MAX_BYTES} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtifactRefused("Missing", f"{path.name}: {error.strerror}") from error
+
+
+def _layers(weights: bytes, origin: str) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    try:
+        tensors = load_tensors(weights)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ArtifactRefused("WeightsUnreadable", f"{origin}: {error}") from error
+    expected = {f"actor.{i}.{part}" for i in range(_LAYERS) for part in ("weight", "bias")}
+    if set(tensors) != expected:
+        raise ArtifactRefused("ShapeMismatch", f"{origin}: tensors must be {', '.join(sorted(expected))}")
+    layers = tuple((tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]) for i in range(_LAYERS))
+    width = len(FEATURES)
+    for weight, bias in layers:
+        if weight.dtype != np.float32 or bias.dtype != np.float32:
+            raise ArtifactRefused("ShapeMismatch", f"{origin}: weights must be float32")
+        if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
+            raise ArtifactRefused("ShapeMismatch", f"{origin}: layers do not fit each other or the {len(FEATURES)} inputs")
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise ArtifactRefused("NotFinite", f"{origin}: a weight is NaN or infinite")
+        width = weight.shape[1]
+    if width != 1:
+        raise ArtifactRefused("ShapeMismatch", f"{origin}: the last layer must give one score")
+    return layers

@@ -1,0 +1,49 @@
+"""Time as an argument: decisions take a clock, only the edges know the wall."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Both kinds of time a decision may need."""
+
+    def now_s(self) -> float:
+        """Seconds since the epoch: for readings, which carry the time they were taken."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds that never run backwards: for deadlines and durations."""
+        ...
+
+
+class SystemClock:
+    """The real clocks of this machine."""
+
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        """Seconds that never run backwards."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that tests and simulators move by hand."""
+
+    def __init__(self, start_s: float = 1_700_000_000.0) -> None:
+        self._now_s = start_s
+
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return self._now_s
+
+    def monotonic_s(self) -> float:
+        """The same instant: nobody jumps this clock backwards."""
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks forward."""
+        self._now_s += seconds

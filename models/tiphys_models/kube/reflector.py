@@ -1,0 +1,128 @@
+"""List, then watch, for ever: a cache's view of one resource, repaired after every kind of interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_models.kube.client import ApiError, KubeClient
+
+_GONE = 410
+
+
+class Sink(Protocol):
+    """Where objects go. Called on the event loop, so each call must be short."""
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """An object was added or changed; the same one may come again."""
+        ...
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        """An object was deleted."""
+        ...
+
+    def listed(self, uids: set[str]) -> None:
+        """A whole list has been put: whatever has another uid no longer exists."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """Deadlines of a watch."""
+
+    server_timeout_s: int = 300
+    stall_s: float = 75.0
+    """The API server sends a bookmark about every minute: silence beyond that is a dead connection."""
+    backoff_start_s: float = 0.2
+    backoff_max_s: float = 5.0
+
+
+class Reflector:
+    """Keeps a sink equal to one resource of the API server."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        sink: Sink,
+        clock: Clock,
+        *,
+        params: Mapping[str, str] | None = None,
+        limits: WatchLimits | None = None,
+        on_error: Callable[[str, Unavailable], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        self.last_activity_s = clock.monotonic_s()
+        self._client, self._sink, self._clock = client, sink, clock
+        self._params, self._limits = dict(params or {}), limits or WatchLimits()
+        self._on_error = on_error
+        self._version = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff_s = self._limits.backoff_start_s
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                backoff_s = self._limits.backoff_start_s
+            except Unavailable as error:
+                if isinstance(error, ApiError) and error.status == _GONE:
+                    self._version = ""
+                    continue
+                if isinstance(error, ApiError):
+                    self._version = ""  # 401, 403, 429, 5xx: after those only a fresh list is certain
+                if self._on_error is not None:
+                    self._on_error(self.path, error)
+                # jitter: a restarted API server should not meet all its watchers in one instant
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
+                backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
+
+    async def _list(self) -> None:
+        uids: set[str] = set()
+        version = ""
+        async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
+            async for page in pages:
+                for obj in page.get("items") or ():
+                    uids.add(obj["metadata"]["uid"])
+                    self._sink.put(obj)
+                version = page["metadata"]["resourceVersion"]
+                self._alive()
+                await asyncio.sleep(0)  # a page is milliseconds of parsing: let waiting requests through
+        self._sink.listed(uids)
+        self._version = version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        events = self._client.watch(
+            self.path, self._version, server_timeout_s=self._limits.server_timeout_s, stall_s=self._limits.stall_s, params=self._params
+        )
+        async with contextlib.aclosing(events):
+            async for event in events:
+                self._take(event)
+        self._alive()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        obj = event.get("object") or {}
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self._sink.put(obj)
+            case "DELETED":
+                self._sink.drop(obj)
+            case "BOOKMARK":
+                pass
+            case _:
+                raise ApiError(int(obj.get("code") or 500), str(obj.get("reason", "")), str(obj.get("message", "")))
+        self._version = obj["metadata"]["resourceVersion"]
+        self._alive()
+
+    def _alive(self) -> None:
+        self.last_activity_s = self._clock.monotonic_s()

@@ -1,0 +1,54 @@
+"""Rank and select: from scores to the 0..10 of the extender contract.
+
+The order is never inverted and the best alone holds 10; the others share 0..9 by rank. Scores within the policy's epsilon are
+equal, and equals are ordered by a hash of pod and node: an idle or uniform cluster has many equal nodes, and taking the first
+of them would send a whole burst to one node. A node nobody can judge ranks in the middle, never last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiphys_models.domain.hashing import stable_hash
+from tiphys_models.features.arrays import FloatArray, HashArray, IntArray
+
+MAX_SCORE = 10
+NEUTRAL_SCORE = 5
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+_TO_UNIT = np.uint64(11)
+
+
+def tie_breakers(uid: str, name_hash: HashArray) -> FloatArray:
+    """A number in [0, 1) for each node, different for every pod, equal in every process."""
+    mixed = (name_hash ^ np.uint64(stable_hash(uid))) * _MIX
+    mixed ^= mixed >> _SHIFT
+    mixed *= _MIX
+    return (mixed >> _TO_UNIT).astype(np.float64) * 2.0**-53
+
+
+def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
+    """Candidates from best to worst; NaN stands at the median of the known scores."""
+    if not len(scores):
+        return np.zeros(0, np.int64)
+    unknown = np.isnan(scores)
+    if unknown.any():
+        known = scores[~unknown]
+        scores = np.where(unknown, np.median(known) if len(known) else 0.0, scores)
+    below_best = scores.max() - scores
+    # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
+    width = max(epsilon, float(below_best.max()) * 2.0**-31)
+    return np.argsort(np.floor(below_best / width) + ties if width > 0 else ties)
+
+
+def levels(best_first: IntArray) -> IntArray:
+    """The 0..10 of each candidate, in the candidates' own order."""
+    count = len(best_first)
+    by_rank = np.empty(count, np.int64)
+    if count:
+        by_rank[0] = MAX_SCORE
+        by_rank[1:] = MAX_SCORE - 1 - (np.arange(count - 1) * MAX_SCORE) // max(count - 1, 1)
+    result = np.empty(count, np.int64)
+    result[best_first] = by_rank
+    return result

@@ -1,0 +1,52 @@
+"""Scores kept between calls: a row-wise policy judges a node again only after something on that node has changed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.features.readings import PlacementRequest
+from tiphys_models.placement.state import PlacementState
+from tiphys_models.placement.table import grown
+from tiphys_models.policies.protocol import PlacementPolicy
+
+_Key = tuple[str, str, str, int, int, tuple[str, ...], float]
+
+
+class ScoreCache:
+    """Kept scores by (policy, weights, function, size); bounded, least recently used goes first."""
+
+    def __init__(self, max_entries: int = 256) -> None:
+        self._max_entries = max_entries
+        self._kept: dict[_Key, tuple[FloatArray, IntArray]] = {}
+
+    def score(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest, rows: IntArray) -> FloatArray:
+        """One score a row, as `policy.score` would give now; rows must be known."""
+        if not policy.row_wise:
+            return policy.score(state.view(request, rows), state.memory())
+        scores, versions = self._entry(policy, state, request)
+        stale = rows[versions[rows] != state.nodes.version[rows]]
+        if len(stale):
+            view = state.view(request, stale)
+            scores[stale] = policy.score(view, state.memory())
+            versions[stale] = view.version
+        return scores[rows]
+
+    def _entry(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest) -> tuple[FloatArray, IntArray]:
+        init_time_s = state.init_time_s(request.function)
+        key = (
+            policy.name, policy.digest, request.function, request.cpu_milli, request.memory_bytes, request.images,
+            -1.0 if math.isnan(init_time_s) else init_time_s,
+        )  # fmt: skip
+        entry = self._kept.pop(key, None)
+        capacity = state.nodes.capacity
+        if entry is None:
+            if len(self._kept) >= self._max_entries:
+                del self._kept[next(iter(self._kept))]
+            entry = (np.full(capacity, np.nan), np.full(capacity, -1, np.int64))
+        elif len(entry[0]) < capacity:
+            entry = (grown(entry[0], capacity, math.nan), grown(entry[1], capacity, -1))
+        self._kept[key] = entry
+        return entry

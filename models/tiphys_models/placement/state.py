@@ -1,0 +1,331 @@
+"""What is placed where, as policies see it.
+
+It changes only by events: a node or a pod was seen, a placement was decided, bound, expired or finished, readings arrived. The
+extender feeds it from watches, a simulator from its own clock; policies see the same columns either way.
+
+Readings are seconds old while decisions come hundreds a second, so every decision is *reserved* at once: it counts in the
+in-flight, memory and idle-instance columns until the pod is seen bound (then the true node counts) or the reservation expires.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiphys_models.domain.facts import NodeFacts, PodFacts
+from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
+from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
+
+_INIT_TIME_WEIGHT = 0.2
+_INIT_TIME_STEP = 0.1  # kept scores depend on it: publish only changes of 10 % and more
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """How long things count."""
+
+    reservation_ttl_s: float = 10.0
+    """A decided pod that is not seen bound by then was not placed there."""
+    max_reading_age_s: float = 60.0
+    """Older node readings count as missing."""
+    max_idle_age_s: float = 60.0
+    """Older reports of idle instances count as missing."""
+
+
+@dataclass(slots=True)
+class _Placement:
+    uid: str
+    node: str
+    function: str
+    cpu_milli: int
+    memory_bytes: int
+    in_flight: bool
+    at_s: float
+    expires_s: float  # infinite once bound
+
+
+@dataclass(slots=True)
+class _FunctionState:
+    idle: FloatArray
+    idle_at_s: FloatArray
+    taken: FloatArray
+    recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
+    init_time_s: float = math.nan
+    init_time_mean_s: float = math.nan
+
+
+class PlacementState:
+    """All known nodes, the pods on them and the reservations of pods not yet seen bound."""
+
+    def __init__(self, limits: StateLimits | None = None) -> None:
+        self.limits = limits or StateLimits()
+        self.nodes = NodeTable()
+        self._placements: dict[str, _Placement] = {}
+        self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
+        self._functions: dict[str, _FunctionState] = {}
+        self._schedulable: set[str] = set()
+        self._newest: tuple[float, str] = (-math.inf, "")
+        self._starts_seen: dict[str, None] = {}
+
+    # ---- what was seen -------------------------------------------------------------------------------------------
+
+    def put_node(self, facts: NodeFacts) -> None:
+        """A node exists, with these facts."""
+        new = facts.name not in self.nodes.row_of
+        self.nodes.put(facts)
+        (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
+        if new:
+            for function in self._functions.values():
+                self._fit(function)
+                row = self.nodes.row_of[facts.name]
+                function.idle[row] = function.idle_at_s[row] = math.nan
+                function.taken[row] = 0
+            for placement in self._placements.values():  # pods that were seen before their node
+                if placement.node == facts.name:
+                    self._count(placement, +1)
+
+    def drop_node(self, name: str) -> None:
+        """A node is gone; its pods count again if it comes back."""
+        self.nodes.drop(name)
+        self._schedulable.discard(name)
+
+    def put_pod(self, facts: PodFacts, now_s: float) -> None:
+        """A pod as the API server shows it: unbound, bound or finished."""
+        if facts.finished:
+            self.finished(facts.uid)
+        elif facts.node:
+            self.bound(facts, now_s)
+        self._learn_start(facts)
+
+    def bound(self, facts: PodFacts, now_s: float) -> None:
+        """A pod runs, or will run, on its node: the reservation, right or wrong, gives way to the truth."""
+        known = self._placements.get(facts.uid)
+        if known is not None and facts.uid not in self._reserved and known.node == facts.node:
+            if (known.cpu_milli, known.memory_bytes) != (facts.cpu_milli, facts.memory_bytes):  # resized in place
+                self._count(known, -1)
+                known.cpu_milli, known.memory_bytes = facts.cpu_milli, facts.memory_bytes
+                self._count(known, +1)
+            return
+        # a reservation knows better than the one-second resolution of the condition when the decision fell
+        at_s = known.at_s if known is not None else (facts.scheduled_s or now_s)
+        self.finished(facts.uid)
+        self._place(
+            _Placement(
+                facts.uid,
+                facts.node,
+                facts.function,
+                facts.cpu_milli,
+                facts.memory_bytes,
+                facts.in_flight,
+                at_s,
+                math.inf,
+            )
+        )
+
+    def decided(self, request: PlacementRequest, node: str, now_s: float) -> None:
+        """A policy said where; until the bind is seen this is a reservation. A pod asked again moves its reservation."""
+        if request.uid in self._placements and request.uid not in self._reserved:
+            return  # already bound: an answer that came too late changes nothing
+        self.finished(request.uid)
+        expires_s = now_s + self.limits.reservation_ttl_s
+        self._reserved[request.uid] = expires_s
+        self._place(
+            _Placement(
+                request.uid,
+                node,
+                request.function,
+                request.cpu_milli,
+                request.memory_bytes,
+                bool(request.function),
+                now_s,
+                expires_s,
+            )
+        )
+
+    def finished(self, uid: str) -> None:
+        """A pod is done, deleted, or its reservation is withdrawn."""
+        self._reserved.pop(uid, None)
+        placement = self._placements.pop(uid, None)
+        if placement is None:
+            return
+        self._count(placement, -1)
+        function = self._functions.get(placement.function)
+        if function is not None and (recent := function.recent.pop(uid, None)) is not None:
+            row = self.nodes.row_of[recent[0]]
+            if row != UNKNOWN and recent[1] > function.idle_at_s[row]:
+                function.taken[row] -= 1
+                self.nodes.touch(row)
+
+    def expire(self, now_s: float) -> int:
+        """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
+        lapsed = []
+        for uid, expires_s in self._reserved.items():
+            if expires_s > now_s:
+                break  # in order of decision, all with the same life
+            lapsed.append(uid)
+        for uid in lapsed:
+            self.finished(uid)
+        stale = np.flatnonzero(self.nodes.read_at_s < now_s - self.limits.max_reading_age_s)
+        for row in stale:
+            self.nodes.readings[row] = np.nan
+            self.nodes.read_at_s[row] = np.nan
+            self.nodes.touch(int(row))
+        for function in self._functions.values():
+            for row in np.flatnonzero(function.idle_at_s < now_s - self.limits.max_idle_age_s):
+                function.idle[row] = function.idle_at_s[row] = math.nan
+                self.nodes.touch(int(row))
+        return len(lapsed)
+
+    def forget_pods_except(self, uids: set[str]) -> None:
+        """After a fresh list: bound pods that are no longer there are gone; reservations stay."""
+        for uid in [u for u in self._placements if u not in uids and u not in self._reserved]:
+            self.finished(uid)
+
+    def forget_nodes_except(self, names: set[str]) -> None:
+        """After a fresh list: nodes that are no longer there are gone."""
+        for name in [n for n in self.nodes.row_of if n not in names]:
+            self.drop_node(name)
+
+    # ---- what was measured ---------------------------------------------------------------------------------------
+
+    def put_readings(self, names: Sequence[str], values: FloatArray, read_at_s: FloatArray) -> None:
+        """Node readings: float32[len(names), 21] with the time of each row; unknown names are left out."""
+        rows = self.nodes.rows(names)
+        known = rows != UNKNOWN
+        rows = rows[known]
+        self.nodes.readings[rows] = values[known]
+        self.nodes.read_at_s[rows] = read_at_s[known]
+        self.nodes.touch_all()
+
+    def put_idle(self, counts: Mapping[str, Mapping[str, float]], read_at_s: float) -> None:
+        """Idle instances by function and node, as the runtimes reported at one time. A node that reports any function
+        has zero of the functions it does not name; a node that reports nothing stays unknown."""
+        reporting = sorted({node for by_node in counts.values() for node in by_node})
+        rows = self.nodes.rows(reporting)
+        rows = rows[rows != UNKNOWN]
+        for name in counts.keys() | self._functions.keys():
+            function = self._function(name)
+            function.idle[rows] = 0
+            function.idle_at_s[rows] = read_at_s
+            for node, count in counts.get(name, {}).items():
+                row = self.nodes.row_of[node]
+                if row != UNKNOWN:
+                    function.idle[row] = count
+            function.recent = {u: p for u, p in function.recent.items() if p[1] > read_at_s}
+            function.taken[rows] = 0
+            for node, _ in function.recent.values():
+                row = self.nodes.row_of[node]
+                if row != UNKNOWN:
+                    function.taken[row] += 1
+        self.nodes.touch_all()
+
+    # ---- what policies see ---------------------------------------------------------------------------------------
+
+    def view(self, request: PlacementRequest, rows: IntArray) -> CandidateView:
+        """The columns of these rows for this request."""
+        nodes = self.nodes
+        function = self._functions.get(request.function)
+        idle = np.full(len(rows), np.nan) if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0)
+        return CandidateView(
+            request=request,
+            rows=rows,
+            version=nodes.version[rows],
+            position=nodes.position[rows],
+            known_nodes=len(nodes),
+            name_hash=nodes.name_hash[rows],
+            node_readings=nodes.readings[rows],
+            cores=nodes.cores[rows],
+            memory_capacity_bytes=nodes.memory_capacity[rows],
+            available_memory_bytes=nodes.memory_capacity[rows] - nodes.memory_requested[rows],
+            available_cpu_milli=nodes.cores[rows] * 1000 - nodes.cpu_requested_milli[rows],
+            inflight=nodes.inflight[rows],
+            inflight_memory_bytes=nodes.inflight_memory[rows],
+            idle_instances=idle,
+            image_present=nodes.images_present(request.images, rows),
+            init_time_s=self.init_time_s(request.function),
+        )
+
+    def init_time_s(self, function: str) -> float:
+        """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""
+        known = self._functions.get(function)
+        return math.nan if known is None else known.init_time_s
+
+    def memory(self) -> PlacementMemory:
+        """What policies remember."""
+        row = self.nodes.row_of[self._newest[1]]
+        return PlacementMemory(newest_position=-1 if row == UNKNOWN else int(self.nodes.position[row]))
+
+    @property
+    def reservations(self) -> int:
+        """How many decided pods are not yet seen bound."""
+        return len(self._reserved)
+
+    @property
+    def pods(self) -> int:
+        """How many unfinished pods are bound or reserved."""
+        return len(self._placements)
+
+    def is_schedulable(self, name: str) -> bool:
+        """Whether the node is known, ready and not cordoned."""
+        return name in self._schedulable
+
+    # ---- book-keeping --------------------------------------------------------------------------------------------
+
+    def _place(self, placement: _Placement) -> None:
+        self._placements[placement.uid] = placement
+        self._count(placement, +1)
+        if placement.in_flight:
+            if placement.at_s >= self._newest[0]:
+                self._newest = (placement.at_s, placement.node)
+            function = self._function(placement.function)
+            row = self.nodes.row_of[placement.node]
+            if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
+                function.recent[placement.uid] = (placement.node, placement.at_s)
+                function.taken[row] += 1
+
+    def _count(self, placement: _Placement, sign: int) -> None:
+        row = self.nodes.row_of[placement.node]
+        if row == UNKNOWN:
+            return
+        nodes = self.nodes
+        nodes.memory_requested[row] += sign * placement.memory_bytes
+        nodes.cpu_requested_milli[row] += sign * placement.cpu_milli
+        if placement.in_flight:
+            nodes.inflight[row] += sign
+            nodes.inflight_memory[row] += sign * placement.memory_bytes
+        nodes.touch(row)
+
+    def _function(self, name: str) -> _FunctionState:
+        function = self._functions.get(name)
+        if function is None:
+            n = self.nodes.capacity
+            function = self._functions[name] = _FunctionState(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n))
+        else:
+            self._fit(function)
+        return function
+
+    def _fit(self, function: _FunctionState) -> None:
+        capacity = self.nodes.capacity
+        if len(function.idle) < capacity:
+            function.idle = grown(function.idle, capacity, math.nan)
+            function.idle_at_s = grown(function.idle_at_s, capacity, math.nan)
+            function.taken = grown(function.taken, capacity, 0)
+
+    def _learn_start(self, facts: PodFacts) -> None:
+        if facts.ready_s is None or facts.scheduled_s is None or not facts.function or facts.uid in self._starts_seen:
+            return
+        self._starts_seen[facts.uid] = None
+        if len(self._starts_seen) > 10_000:
+            del self._starts_seen[next(iter(self._starts_seen))]
+        function = self._function(facts.function)
+        took_s = max(facts.ready_s - facts.scheduled_s, 0.0)
+        if math.isnan(function.init_time_mean_s):
+            function.init_time_mean_s = took_s
+        else:
+            function.init_time_mean_s += _INIT_TIME_WEIGHT * (took_s - function.init_time_mean_s)
+        if not abs(function.init_time_mean_s - function.init_time_s) <= _INIT_TIME_STEP * max(function.init_time_s, 0.1):
+            function.init_time_s = function.init_time_mean_s

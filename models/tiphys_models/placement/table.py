@@ -1,0 +1,164 @@
+"""All known nodes as columns. Rows are reused; `version` tells a reader what has changed since it last looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tiphys_models.domain.facts import NodeFacts
+from tiphys_models.domain.hashing import stable_hash
+from tiphys_models.features.arrays import BoolArray, IntArray
+from tiphys_models.features.schema import NODE_READINGS
+
+UNKNOWN = -1
+
+
+class _RowOf(dict[str, int]):
+    def __missing__(self, key: str) -> int:
+        return UNKNOWN
+
+
+class NodeTable:
+    """Columns over nodes; grows by doubling. Only `PlacementState` writes to it."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.row_of = _RowOf()
+        self.names: list[str] = [""] * capacity
+        self._free: list[int] = list(range(capacity - 1, -1, -1))
+        self._images: dict[str, BoolArray] = {}
+        self._node_images: dict[int, frozenset[str]] = {}
+        self._clock = 0
+        self._positions_current = True
+        self.version = np.zeros(capacity, np.int64)
+        self._position = np.zeros(capacity, np.int64)
+        self.name_hash = np.zeros(capacity, np.uint64)
+        self.cores = np.zeros(capacity)
+        self.memory_capacity = np.zeros(capacity)
+        self.memory_requested = np.zeros(capacity)
+        self.cpu_requested_milli = np.zeros(capacity)
+        self.inflight = np.zeros(capacity)
+        self.inflight_memory = np.zeros(capacity)
+        self.readings = np.full((capacity, len(NODE_READINGS)), np.nan, np.float32)
+        self.read_at_s = np.full(capacity, np.nan)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    @property
+    def capacity(self) -> int:
+        """Length of every column."""
+        return len(self.version)
+
+    def put(self, facts: NodeFacts) -> int:
+        """Add or update a node; its row."""
+        row = self.row_of[facts.name]
+        if row == UNKNOWN:
+            row = self._take_row(facts.name)
+        self.cores[row] = facts.cpu_milli / 1000
+        self.memory_capacity[row] = facts.memory_bytes
+        self._put_images(row, facts.images)
+        self.touch(row)
+        return row
+
+    def drop(self, name: str) -> int:
+        """Forget a node; the row it had, or UNKNOWN."""
+        row = self.row_of.pop(name, UNKNOWN)
+        if row != UNKNOWN:
+            self._put_images(row, frozenset())
+            self.names[row] = ""
+            self._free.append(row)
+            self._nodes_changed()
+        return row
+
+    def touch(self, row: int) -> None:
+        """Say that something a score may read has changed on this row."""
+        self._clock += 1
+        self.version[row] = self._clock
+
+    def touch_all(self) -> None:
+        """The same for every row."""
+        self._clock += 1
+        self.version[:] = self._clock
+
+    def rows(self, names: Sequence[str]) -> IntArray:
+        """Row of every name, UNKNOWN where there is none."""
+        return np.fromiter(map(self.row_of.__getitem__, names), np.int64, len(names))
+
+    @property
+    def position(self) -> IntArray:
+        """Rank of each row's name among all known names."""
+        if not self._positions_current:
+            for rank, name in enumerate(sorted(self.row_of)):
+                self._position[self.row_of[name]] = rank
+            self._positions_current = True
+        return self._position
+
+    def images_present(self, images: Iterable[str], rows: IntArray) -> BoolArray:
+        """Whether all images are on each of these rows' nodes; no image named means no."""
+        present: BoolArray | None = None
+        for image in images:
+            column = self._images.get(image)
+            if column is None:
+                return np.zeros(len(rows), np.bool_)
+            present = column[rows] if present is None else present & column[rows]
+        return np.zeros(len(rows), np.bool_) if present is None else present
+
+    def _put_images(self, row: int, images: frozenset[str]) -> None:
+        before = self._node_images.get(row, frozenset())
+        if before is images or before == images:
+            return
+        for image in before - images:
+            self._images[image][row] = False
+            if not self._images[image].any():
+                del self._images[image]
+        for image in images - before:
+            column = self._images.setdefault(image, np.zeros(self.capacity, np.bool_))
+            column[row] = True
+        if images:
+            self._node_images[row] = images
+        else:
+            self._node_images.pop(row, None)
+
+    def _take_row(self, name: str) -> int:
+        if not self._free:
+            self._grow()
+        row = self._free.pop()
+        self.row_of[name] = row
+        self.names[row] = name
+        self.name_hash[row] = stable_hash(name)
+        for column in (self.memory_requested, self.cpu_requested_milli, self.inflight, self.inflight_memory):
+            column[row] = 0
+        self.readings[row] = np.nan
+        self.read_at_s[row] = np.nan
+        self._nodes_changed()
+        return row
+
+    def _nodes_changed(self) -> None:
+        self._positions_current = False
+        self.touch_all()  # 'first', 'next' and hash homes mean other nodes now
+
+    def _grow(self) -> None:
+        old = self.capacity
+        self._free.extend(range(2 * old - 1, old - 1, -1))
+        self.names.extend([""] * old)
+        self.version = grown(self.version, 2 * old, 0)
+        self._position = grown(self._position, 2 * old, 0)
+        self.name_hash = grown(self.name_hash, 2 * old, 0)
+        self.cores = grown(self.cores, 2 * old, 0)
+        self.memory_capacity = grown(self.memory_capacity, 2 * old, 0)
+        self.memory_requested = grown(self.memory_requested, 2 * old, 0)
+        self.cpu_requested_milli = grown(self.cpu_requested_milli, 2 * old, 0)
+        self.inflight = grown(self.inflight, 2 * old, 0)
+        self.inflight_memory = grown(self.inflight_memory, 2 * old, 0)
+        self.readings = grown(self.readings, 2 * old, np.nan)
+        self.read_at_s = grown(self.read_at_s, 2 * old, np.nan)
+        self._images = {image: grown(column, 2 * old, False) for image, column in self._images.items()}
+
+
+def grown(column: np.ndarray[Any, Any], length: int, fill: float) -> np.ndarray[Any, Any]:
+    """A longer copy, the new part filled."""
+    longer = np.full((length, *column.shape[1:]), fill, column.dtype)
+    longer[: len(column)] = column
+    return longer

@@ -1,0 +1,35 @@
+"""FaaSRank: one small network scores every node by itself (Yu et al., ACSOS 2021). Inference only, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiphys_models.artifacts.score_network import ScoreNetwork
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.encoder import encode, known_rows
+from tiphys_models.features.readings import CandidateView, PlacementMemory
+
+
+@dataclass(frozen=True, slots=True)
+class FaaSRank:
+    """Scores any number of nodes with one network; a node without any reading gets NaN, not a score made of means."""
+
+    network: ScoreNetwork
+    name: str = "faasrank"
+    row_wise: bool = True
+
+    @property
+    def epsilon(self) -> float:
+        """From the card: differences below it are noise of the readings."""
+        return self.network.card.epsilon
+
+    @property
+    def digest(self) -> str:
+        """Of the weights."""
+        return self.network.card.sha256
+
+    def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
+        """The network's output."""
+        return np.where(known_rows(view), self.network(encode(view)), np.nan)
