@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
-from tiphys_models.kube.client import ApiError, KubeClient
 
 _GONE = 410
 

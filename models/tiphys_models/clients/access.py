@@ -104,16 +104,16 @@ def _named(config: dict[str, Any], kind: str, name: str, inner: str) -> dict[str
 
 def _pem(section: dict[str, Any], key: str, path: Path) -> str | None:
     if data := section.get(f"{key}-data"):
-        return base64.b64decode(data).decode()
+        return base64.b64decode(data).decode("ascii")
     if file := section.get(key):
-        return (path.parent / file).read_text()
+        return (path.parent / str(file)).read_text()
     return None
 
 
 def _file(section: dict[str, Any], key: str, path: Path) -> Path | None:
     """ssl wants files: inline data is written once beside nothing secret, in a private directory of this process."""
     if file := section.get(key):
-        return path.parent / file
+        return path.parent / str(file)
     if data := section.get(f"{key}-data"):
         return _private_file(base64.b64decode(data))
     return None

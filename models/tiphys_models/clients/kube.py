@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 import orjson
 
+from tiphys_models.clients.access import ApiAccess
 from tiphys_models.domain.errors import Unavailable
-from tiphys_models.kube.access import ApiAccess
 
 PAGE = 500  # a list of 10,000 pods at once costs 338 MB, in pages of 500 it costs 79
 _CLIP = 300
@@ -74,7 +74,7 @@ class KubeClient:
         params = {"fieldManager": field_manager, "force": "true" if force else "false"}
         return await self.request("PATCH", path, body=body, content_type="application/apply-patch+yaml", params=params)
 
-    async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """A list, page by page; the last page's metadata.resourceVersion is where a watch goes on."""
         query = {"limit": str(PAGE), **(params or {})}
         while True:
@@ -87,7 +87,7 @@ class KubeClient:
 
     async def watch(
         self, path: str, resource_version: str, *, server_timeout_s: int, stall_s: float, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Events after a version, bookmarks included, until the server ends the watch or nothing comes for `stall_s`."""
         query = {
             "watch": "true",

@@ -1,0 +1,36 @@
+"""A score network with random weights: for tests and for benchmarks that measure speed. It decides nothing sensible."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from tiphys_models.artifacts.card import ModelCard
+from tiphys_models.artifacts.score_network import ScoreNetwork, load_network, pack_weights
+from tiphys_models.features.schema import FEATURES, SCHEMA
+
+_WIDTHS = (len(FEATURES), 32, 16, 1)
+
+
+def write_untrained(directory: Path, name: str, rng: np.random.Generator) -> ScoreNetwork:
+    """Write NAME.json and NAME.safetensors and load them as any artifact is loaded."""
+    layers = tuple(
+        (rng.normal(0, 1 / np.sqrt(a), (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
+        for a, b in zip(_WIDTHS[:-1], _WIDTHS[1:], strict=True)
+    )
+    weights = pack_weights(layers)
+    card = ModelCard(
+        name=name,
+        policy="faasrank",
+        feature_schema=SCHEMA,
+        sha256=sha256(weights).hexdigest(),
+        scrape_windows_s=[5],
+        mean=[0.0] * len(FEATURES),
+        scale=[1.0 if f.unit not in ("bytes", "bytes/s") else 2.0**30 for f in FEATURES],
+    )
+    (directory / f"{name}.safetensors").write_bytes(weights)
+    path = directory / f"{name}.json"
+    path.write_text(card.model_dump_json(indent=2) + "\n")
+    return load_network(path)
