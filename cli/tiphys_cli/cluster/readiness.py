@@ -1,0 +1,53 @@
+"""Waiting for a server: its own health path under a deadline, and its log when it dies instead."""
+
+import http.client
+import ssl
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.cluster.processes import Process
+
+
+class PortTakenError(ClusterError):
+    """Somebody took the port between our look and the server's start: try again on another one."""
+
+
+def wait_healthy(process: Process, path: str, ca: Path | None, deadline_s: float) -> None:
+    """Wait until `process.url + path` answers 200."""
+    context = ssl.create_default_context(cafile=str(ca)) if ca is not None else None
+    end = time.monotonic() + deadline_s
+    while True:
+        seen = probe(process.url + path, context)
+        if seen == "200":
+            return
+        if not process.alive():
+            tail = process.log_tail()
+            if "address already in use" in tail:
+                raise PortTakenError(f"{process.name}: its port was taken by another program")
+            raise ClusterError(f"{process.name} ended at its start; the end of its log ({process.log}):\n{tail}")
+        if time.monotonic() > end:
+            raise ClusterError(
+                f"{process.name} was not healthy within {deadline_s:.0f} s ({seen}); the end of its log "
+                f"({process.log}):\n{process.log_tail()}"
+            )
+        time.sleep(0.05)
+
+
+def probe(url: str, context: ssl.SSLContext | None = None, timeout_s: float = 2.0) -> str:
+    """The status of one GET as text, or why there is none."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    connection = (
+        http.client.HTTPConnection(host, port, timeout=timeout_s)
+        if parts.scheme == "http"
+        else http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    )
+    try:
+        connection.request("GET", parts.path or "/")
+        return str(connection.getresponse().status)
+    except (OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
