@@ -1,0 +1,103 @@
+"""The root of the command line: a list of names, each imported only when somebody calls it.
+
+`tiphys explain` should not wait for the parts that make certificates, and a part that cannot be imported (an extra that
+is not installed) must not take the others with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_command as to_command
+
+Function = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One command, or group of commands, and where it lives."""
+
+    module: str
+    attribute: str
+    """A typer app or a plain function."""
+    help: str
+
+
+PARTS: dict[str, Part] = {
+    "demo": Part("tiphys_cli.demo.commands", "demo", "Replay a function workload through Tiphys and a plain scheduler, side by side."),
+    "explain": Part("tiphys_cli.support.commands", "explain", "Say why a pod was placed where it is."),
+    "doctor": Part("tiphys_cli.support.commands", "doctor", "Check the wiring of an installation."),
+    "policies": Part("tiphys_cli.support.commands", "policies", "List the placement policies."),
+    "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
+    "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
+    "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),
+    "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),
+    "tools": Part("tiphys_cli.tools.commands", "tools_app", "Programs of the local control plane: build, find, list."),
+}
+
+
+class PartsGroup(TyperGroup):
+    """Finds its commands in `PARTS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order in which a new user needs them."""
+        return list(PARTS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import one part; one that cannot be imported becomes a command that says why."""
+        part = PARTS.get(cmd_name)
+        if part is None:
+            return None
+        try:
+            found = getattr(import_module(part.module), part.attribute)
+        except (ImportError, AttributeError) as error:
+            found = _unavailable(cmd_name, error)
+        command = to_command(found if isinstance(found, typer.Typer) else _single(found))
+        command.name = cmd_name
+        command.short_help = part.help
+        return command
+
+
+app = typer.Typer(
+    cls=PartsGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # locals hold tokens and kubeconfigs
+    help="Learned placement for Kubernetes.",
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        Console(highlight=False).print(f"tiphys {metadata.version('tiphys')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="print the version and end")] = False,
+) -> None:
+    """Learned placement for Kubernetes."""
+
+
+def _single(function: Function) -> typer.Typer:
+    """A plain function as a command of its own."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
+    alone.command()(function)
+    return alone
+
+
+def _unavailable(name: str, error: Exception) -> typer.Typer:
+    def explain_absence() -> NoReturn:
+        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(
+            f"error: `tiphys {name}` cannot be loaded: {error}\nIs everything installed? pip install 'tiphys[run]'"
+        )
+        raise typer.Exit(1)
+
+    alone = typer.Typer(add_completion=False)
+    alone.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(explain_absence)
+    return alone
