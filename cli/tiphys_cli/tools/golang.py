@@ -108,7 +108,12 @@ def _version_of(executable: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None
+    version = answer.stdout.strip()
+    try:
+        parse_go_version(version)
+    except ToolError:  # something else is called `go`
+        return None
+    return version
 
 
 def _run_pip(command: list[str]) -> None:

@@ -22,6 +22,7 @@ class Module:
     """One directory with go.mod and go.sum; all its programs are built with the same tags and stamps."""
 
     directory: str
+    """Beside this file, or absolute."""
     dependency: str
     """The Go module whose version is the programs' version."""
     tags: str = ""

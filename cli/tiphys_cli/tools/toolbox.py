@@ -39,10 +39,11 @@ class Toolbox:
     progress: Progress = field(default_factory=Progress)
     assets: Path | None = field(default_factory=lambda: _assets(os.environ))
     """Ready-made programs (`$KUBEBUILDER_ASSETS`), used where they have what is asked for."""
+    catalogue: Mapping[str, Program] = field(default_factory=programs)
 
     def program(self, name: str) -> Program:
         """The program a name means."""
-        known = programs()
+        known = self.catalogue
         if self.kubernetes != DEFAULT_KUBERNETES and f"{name}@{self.kubernetes}" in known:
             name = f"{name}@{self.kubernetes}"
         if name not in known:
@@ -98,7 +99,7 @@ class Toolbox:
         store.mkdir(parents=True, exist_ok=True)
         names = ", ".join(program.executable for program in group)
         with self.progress.step(f"building {names} {module.version} with {go.version}") as step:
-            lock = store / f".{module.directory}.lock"
+            lock = store / f".{module.path.name}.lock"
             with exclusive(lock, lambda: step.detail("another process is building")):
                 missing = [program for program in group if not targets[program].exists()]  # made while we waited?
                 if not missing:
