@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ def write_untrained(directory: Path, name: str, rng: np.random.Generator) -> Sco
     """Write NAME.json and NAME.safetensors and load them as any artifact is loaded."""
     layers = tuple(
         (rng.normal(0, 1 / np.sqrt(a), (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
-        for a, b in zip(_WIDTHS[:-1], _WIDTHS[1:], strict=True)
+        for a, b in pairwise(_WIDTHS)
     )
     weights = pack_weights(layers)
     card = ModelCard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from tiphys_models.domain.errors import InvalidInput
@@ -12,19 +13,17 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")
+
+
 def quantity(text: str | float) -> float:
     """A Kubernetes quantity in base units: cores for cpu, bytes for memory."""
     if not isinstance(text, str):
         return float(text)
-    number = text.rstrip("numkKMGTPEi")
-    try:
-        return float(number) * _SUFFIXES[text[len(number) :]]
-    except (ValueError, KeyError):
-        pass
-    try:  # decimal exponent form: 1e3, 12E6
-        return float(text)
-    except ValueError:
-        raise InvalidInput(f"{text[:40]!r} is not a Kubernetes quantity such as 500m, 2, 128Mi or 1G") from None
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"{text[:40]!r} is not a Kubernetes quantity such as 500m, 2, 128Mi or 1G")
+    return float(match[1]) * _SUFFIXES[match[2] or ""]
 
 
 def cpu_milli(text: str | float) -> int:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from tiphys_models.clients.access import find_access, kubeconfig_access
+from tiphys_models.domain.errors import InvalidInput
+
+
+def kubeconfig(tmp_path: Path, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Path:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {"token": "t0ken"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_token_is_sent_and_never_shown(tmp_path: Path) -> None:
+    access = kubeconfig_access(kubeconfig(tmp_path))
+    assert access.server == "https://127.0.0.1:6443"
+    assert access.headers() == {"Authorization": "Bearer t0ken"}
+    assert "t0ken" not in repr(access)
+
+
+def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    access = kubeconfig_access(kubeconfig(tmp_path, user={"tokenFile": str(token)}))
+    assert access.headers()["Authorization"] == "Bearer one"
+    token.write_text("two\n")
+    assert access.headers()["Authorization"] == "Bearer two"
+
+
+def test_inline_certificates_make_a_verifying_context(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    client = ca.issue_cert("client")
+    encode = lambda pem: base64.b64encode(pem).decode()  # noqa: E731
+    user = {
+        "client-certificate-data": encode(client.cert_chain_pems[0].bytes()),
+        "client-key-data": encode(client.private_key_pem.bytes()),
+    }
+    access = kubeconfig_access(kubeconfig(tmp_path, {"certificate-authority-data": encode(ca.cert_pem.bytes())}, user))
+    context = access.ssl_context()
+    assert context is not None
+    assert context.check_hostname
+    assert access.client_key_file is not None
+    assert access.client_key_file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "message"),
+    [
+        ({"insecure-skip-tls-verify": True}, None, "skips TLS"),
+        (None, {"exec": {"command": "aws"}}, "kubectl create token"),
+    ],
+)
+def test_what_we_will_not_do_is_said_with_the_way_out(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        kubeconfig_access(kubeconfig(tmp_path, cluster, user))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "current-context: c"])
+def test_a_broken_kubeconfig_is_an_input_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(InvalidInput):
+        kubeconfig_access(path)
+
+
+def test_without_any_cluster_the_message_lists_the_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InvalidInput, match="--kubeconfig"):
+        find_access()
