@@ -1,13 +1,14 @@
 """The CustomResourceDefinition, generated from the pydantic models so that schema, validation and code cannot drift apart.
 
-`python -m tiphys_models.api.crd` writes `manifests/crds/`. A structural schema knows neither `$ref` nor "or null" nor `propertyNames`
-(apiextensions v1, structural schemas), so references are put in place, optional fields are simply not required, and what remains is said in CEL.
+`python -m tiphys_models.api.crd` writes `manifests/crds/`. A structural schema (apiextensions.k8s.io/v1) knows neither `$ref` nor "or null"
+nor `propertyNames`: references are put in place, optional fields are simply not required, and what remains is said in CEL.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ import yaml
 from pydantic import BaseModel
 
 from tiphys_models.api.scheduling_policy import (
+    CEL_RULES,
     GROUP,
     KIND,
     LABEL_KEYS_RULE,
     PLURAL,
+    REQUIREMENT_RULES,
     VERSION,
     CelRule,
     SchedulingPolicySpec,
     SchedulingPolicyStatus,
-    SelectorRequirement,
 )
 
 CRD_NAME = f"{PLURAL}.{GROUP}"
@@ -102,10 +104,10 @@ def spec_schema() -> dict[str, Any]:
     """Schema of `spec`, rules in CEL included."""
     schema = _structural(SchedulingPolicySpec, defaults=True)
     schema["description"] = "What the user wants."
-    schema["x-kubernetes-validations"] = _rules(SchedulingPolicySpec.rules())
+    schema["x-kubernetes-validations"] = _rules(CEL_RULES)
     selector = schema["properties"]["selector"]["properties"]
     selector["matchLabels"]["x-kubernetes-validations"] = _rules([LABEL_KEYS_RULE])
-    selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(SelectorRequirement.rules())
+    selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(REQUIREMENT_RULES)
     return schema
 
 
@@ -160,7 +162,10 @@ def _convert(node: dict[str, Any], defs: Mapping[str, Any], defaults: bool, wher
             raise ValueError(f"{where}: a structural schema cannot offer a choice of types")
         rest = {k: v for k, v in node.items() if k not in ("anyOf", "default")}
         return _convert({**options[0], **rest}, defs, defaults, where)
-    out = {k: v for k, v in node.items() if k in _KEPT and (defaults or k != "default")}
+    if "patternProperties" in node:  # pydantic's way of saying what keys look like; LABEL_KEYS_RULE says it in CEL
+        (values,) = node["patternProperties"].values()
+        node = {**{k: v for k, v in node.items() if k != "patternProperties"}, "additionalProperties": values}
+    out = {k: deepcopy(v) for k, v in node.items() if k in _KEPT and (defaults or k != "default")}  # shared lists become YAML anchors
     unknown = set(node) - _KEPT - {"title", "properties", "items", "additionalProperties", "propertyNames", "const", "$defs"}
     if unknown or "const" in node:
         raise ValueError(f"{where}: no translation of {sorted(unknown) or 'const'} into a structural schema")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tiphys_models.domain.errors import InvalidInput
@@ -18,13 +18,56 @@ PLURAL = "schedulingpolicies"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 Mode = Literal["Off", "Shadow", "Canary", "Active"]
-LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
-LabelValue = Annotated[str, StringConstraints(max_length=63)]
+# As apimachinery's validation.IsQualifiedName and IsValidLabelValue; [.] instead of an escape, so that CEL needs none either.
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = f"^({_DNS_LABEL}([.]{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+_LABEL_KEY_MAX = 317  # 253 of a prefix, a slash, 63 of a name
+
+
+def _whole_number(value: Any) -> Any:
+    """What the API server takes for an integer: 5 and 5.0, but neither "5" nor true (pydantic would take all four)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(_whole_number)]
+LabelKey = Annotated[str, StringConstraints(pattern=_LABEL_KEY, min_length=1, max_length=_LABEL_KEY_MAX)]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
 
 
 class _Api(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """A null is a missing field: the API server prunes it before it fills in defaults."""
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None}
+
+
+class CelRule:
+    """A rule over more than one field: CEL for the API server, the same in Python for everybody else."""
+
+    def __init__(self, cel: str, message: str, holds: Any) -> None:
+        self.cel, self.message, self.holds = cel, message, holds
+
+
+LABEL_KEYS_RULE = CelRule(
+    f"self.all(key, size(key) <= {_LABEL_KEY_MAX} && key.matches('{_LABEL_KEY}'))",
+    "keys must be label keys: an optional DNS prefix and a slash, then at most 63 letters, digits, dashes, underscores or dots",
+    lambda labels: True,  # LabelKey says it already; a structural schema has no place for it
+)
+REQUIREMENT_RULES = (
+    CelRule(
+        "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+        "values belong to the operators In and NotIn: give at least one there and none otherwise",
+        lambda r: (r.operator in ("In", "NotIn")) == bool(r.values),
+    ),
+)
 
 
 class SelectorRequirement(_Api):
@@ -33,6 +76,13 @@ class SelectorRequirement(_Api):
     key: LabelKey = Field(description="Label key.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How the label's value is compared with `values`.")
     values: list[LabelValue] = Field(default_factory=list, max_length=64, description="Values for In and NotIn; empty for the others.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SelectorRequirement:
+        for rule in REQUIREMENT_RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
+        return self
 
 
 class PodSelector(_Api):
@@ -54,16 +104,18 @@ class PodSelector(_Api):
 class Canary(_Api):
     """Share of pods decided in mode Canary."""
 
-    percent: int = Field(ge=1, le=99, description="Percent of selected pods, chosen by a hash of the pod's uid, that the policy decides.")
+    percent: Integer = Field(
+        ge=1, le=99, description="Percent of selected pods, chosen by a hash of the pod's uid, that the policy decides."
+    )
 
 
 class Guardrails(_Api):
     """Limits outside the policy, whatever it says."""
 
-    max_reading_age_seconds: int = Field(
+    max_reading_age_seconds: Integer = Field(
         default=60, ge=5, le=3600, description="Node readings older than this many seconds count as missing. Default 60."
     )
-    max_node_share_percent: int = Field(
+    max_node_share_percent: Integer = Field(
         default=100,
         ge=1,
         le=100,
@@ -79,12 +131,13 @@ class SchedulingPolicySpec(_Api):
 
     selector: PodSelector = Field(
         default_factory=PodSelector,
+        json_schema_extra={"default": {}},
         description="Which pods of this namespace the policy decides. Empty: all of them. The more specific of two policies wins.",
     )
     mode: Mode = Field(
         default="Shadow",
         description=(
-            "Off: no effect. Shadow: answers stay neutral, what the policy would have said is logged and compared with the node bound. "
+            "Off (in quotes: plain YAML reads it as false): no effect. Shadow: answers stay neutral, what the policy would have said is logged and compared with the node bound. "
             "Canary: decides a share of the pods. Active: decides all of them. Default Shadow."
         ),
     )
@@ -100,7 +153,7 @@ class SchedulingPolicySpec(_Api):
         description="Rule that answers while the policy cannot: model missing or refused, readings missing. Default warm-first.",
     )
     canary: Canary | None = Field(default=None, description="Needed in mode Canary, forbidden otherwise.")
-    guardrails: Guardrails = Field(default_factory=Guardrails, description="Limits outside the policy.")
+    guardrails: Guardrails = Field(default_factory=Guardrails, json_schema_extra={"default": {}}, description="Limits outside the policy.")
 
     @model_validator(mode="after")
     def _consistent(self) -> SchedulingPolicySpec:
@@ -113,13 +166,6 @@ class SchedulingPolicySpec(_Api):
     def model_name(self) -> str | None:
         """Name of the artifact it needs; None for rules."""
         return (self.model or str(self.policy)) if is_learned(self.policy) else None
-
-
-class CelRule:
-    """A rule over more than one field: CEL for the API server, the same in Python for everybody else."""
-
-    def __init__(self, cel: str, message: str, holds: Any) -> None:
-        self.cel, self.message, self.holds = cel, message, holds
 
 
 _LEARNED = [str(name) for name in PolicyName if is_learned(name)]
@@ -149,28 +195,28 @@ class Condition(_Api):
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     reason: str = Field(max_length=63, description="Fixed word, documented for every type.")
     message: str = Field(max_length=1024, description="The same for people, with what to do.")
-    observed_generation: int = Field(default=0, description="Generation of the spec it judges.")
-    last_transition_time: str = Field(json_schema_extra={"format": "date-time"}, description="When status last changed.")
+    observed_generation: int = Field(default=0, ge=0, description="Generation of the spec it judges.")
+    last_transition_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed.")
 
 
 class DecisionCounters(_Api):
     """What the extender reported since the operator started to count."""
 
-    scored: int = Field(default=0, description="Answers by the policy.")
-    fallback: int = Field(default=0, description="Answers by the fallback rule.")
-    neutral: int = Field(default=0, description="Answers that made no difference between nodes, shadow ones included.")
-    shadow_agreed: int = Field(default=0, description="Shadow decisions whose first choice became the pod's node.")
-    shadow_compared: int = Field(default=0, description="Shadow decisions whose pod has been bound.")
+    scored: int = Field(default=0, ge=0, description="Answers by the policy.")
+    fallback: int = Field(default=0, ge=0, description="Answers by the fallback rule.")
+    neutral: int = Field(default=0, ge=0, description="Answers that made no difference between nodes, shadow ones included.")
+    shadow_agreed: int = Field(default=0, ge=0, description="Shadow decisions whose first choice became the pod's node.")
+    shadow_compared: int = Field(default=0, ge=0, description="Shadow decisions whose pod has been bound.")
 
 
 class SchedulingPolicyStatus(_Api):
     """What the operator found."""
 
-    observed_generation: int = Field(default=0, description="Generation of the spec this status speaks of.")
+    observed_generation: int = Field(default=0, ge=0, description="Generation of the spec this status speaks of.")
     active_policy: str = Field(default="", max_length=63, description="Policy that answers now: the chosen one or the fallback.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the loaded weights; empty for rules.")
-    matching_pods: int = Field(default=0, description="Unfinished pods of the namespace that the selector matches.")
-    routed_pods: int = Field(default=0, description="Those of them that name our scheduler.")
+    matching_pods: int = Field(default=0, ge=0, description="Unfinished pods of the namespace that the selector matches.")
+    routed_pods: int = Field(default=0, ge=0, description="Those of them that name our scheduler.")
     decisions: DecisionCounters = Field(default_factory=DecisionCounters, description="Counters of answers.")
     conditions: list[Condition] = Field(
         default_factory=list,
@@ -182,8 +228,10 @@ class SchedulingPolicyStatus(_Api):
 
 def parse_spec(obj: dict[str, Any]) -> SchedulingPolicySpec:
     """The spec of a SchedulingPolicy object; InvalidInput says which field is wrong."""
+    if obj.get("spec") is None:
+        raise InvalidInput("spec: is missing; `spec: {}` is enough for all defaults")
     try:
-        return SchedulingPolicySpec.model_validate(obj.get("spec") or {})
+        return SchedulingPolicySpec.model_validate(obj["spec"])
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(["spec", *map(str, problem["loc"])])
