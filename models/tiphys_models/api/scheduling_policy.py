@@ -137,7 +137,8 @@ class SchedulingPolicySpec(_Api):
     mode: Mode = Field(
         default="Shadow",
         description=(
-            "Off (in quotes: plain YAML reads it as false): no effect. Shadow: answers stay neutral, what the policy would have said is logged and compared with the node bound. "
+            "Off (in quotes: plain YAML reads it as false): no effect. "
+            "Shadow: answers stay neutral, what the policy would have said is logged and compared with the node bound. "
             "Canary: decides a share of the pods. Active: decides all of them. Default Shadow."
         ),
     )

@@ -1,0 +1,128 @@
+"""Taking Tiphys out of the way before it goes: no new pods are routed to its scheduler, and whoever still names it is listed.
+
+A pod that names a scheduler nobody runs stays Pending for ever, and `schedulerName` of a pod cannot be changed. So the admission policy
+that routes pods goes first; pods and workloads that name the scheduler by themselves are for their owners to change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
+
+ROUTING_NAME = "tiphys-routing"
+_ADMISSION_VERSIONS = ("v1", "v1beta1", "v1alpha1")  # GA in Kubernetes 1.36
+_ADMISSION_RESOURCES = (  # the binding first: without it the policy does nothing
+    ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+    ("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+)
+_WORKLOADS = (
+    ("apps/v1", "deployments", "Deployment"),
+    ("apps/v1", "statefulsets", "StatefulSet"),
+    ("apps/v1", "daemonsets", "DaemonSet"),
+    ("apps/v1", "replicasets", "ReplicaSet"),
+    ("batch/v1", "jobs", "Job"),
+    ("batch/v1", "cronjobs", "CronJob"),
+)
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectRef:
+    """An object by its kind and name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnrouteReport:
+    """What was removed and who would be stranded."""
+
+    removed: tuple[ObjectRef, ...]
+    """Routing objects that were there (with `dry_run`: are there)."""
+    pending_pods: tuple[ObjectRef, ...]
+    """Pods without a node that name the scheduler: delete them, their owners make new ones."""
+    workloads: tuple[ObjectRef, ...]
+    """Workloads whose pod template names the scheduler: remove `schedulerName` there."""
+    problems: tuple[str, ...]
+    """What could not be removed or listed, and why."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nobody is left behind, as far as could be seen."""
+        return not (self.pending_pods or self.workloads or self.problems)
+
+
+async def unroute(
+    client: KubeClient, routing_name: str = ROUTING_NAME, scheduler_name: str = "tiphys", *, dry_run: bool = False
+) -> UnrouteReport:
+    """Remove the routing policy, then list who still names the scheduler. A part that fails is reported, the others go on."""
+    problems: list[str] = []
+    removed = [
+        ObjectRef(kind, "", routing_name)
+        for resource, kind in _ADMISSION_RESOURCES
+        if await _removed(client, resource, routing_name, problems, dry_run=dry_run)
+    ]
+    pods = [ref async for ref in _pending_pods(client, scheduler_name, problems)]
+    workloads = [
+        ref
+        for api, resource, kind in _WORKLOADS
+        async for ref in _workloads(client, f"/apis/{api}/{resource}", kind, scheduler_name, problems)
+    ]
+    return UnrouteReport(tuple(removed), tuple(sorted(pods)), tuple(sorted(workloads)), tuple(problems))
+
+
+async def _removed(client: KubeClient, resource: str, name: str, problems: list[str], *, dry_run: bool) -> bool:
+    """Whether the object was there, in any served version of its API."""
+    for version in _ADMISSION_VERSIONS:
+        try:
+            await client.request("GET" if dry_run else "DELETE", f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}")
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                continue  # no such object, or no such version of the API
+            problems.append(f"{resource}/{name} could not be removed: {error}")
+            return False
+        return True
+    return False
+
+
+async def _pending_pods(client: KubeClient, scheduler_name: str, problems: list[str]) -> AsyncIterator[ObjectRef]:
+    fields = f"spec.schedulerName={scheduler_name},spec.nodeName=,status.phase=Pending"
+    try:
+        async with contextlib.aclosing(client.pages("/api/v1/pods", {"fieldSelector": fields}, accept=METADATA_ONLY)) as pages:
+            async for page in pages:
+                for pod in page.get("items") or ():
+                    yield _ref("Pod", pod)
+    except ApiError as error:
+        problems.append(f"pods could not be listed: {error}")
+
+
+async def _workloads(client: KubeClient, path: str, kind: str, scheduler_name: str, problems: list[str]) -> AsyncIterator[ObjectRef]:
+    try:
+        async with contextlib.aclosing(client.pages(path)) as pages:
+            async for page in pages:
+                for workload in page.get("items") or ():
+                    # what a Deployment or CronJob owns follows its owner
+                    if not workload["metadata"].get("ownerReferences") and _template(workload).get("schedulerName") == scheduler_name:
+                        yield _ref(kind, workload)
+    except ApiError as error:
+        problems.append(f"{path.rsplit('/', 1)[-1]} could not be listed: {error}")
+
+
+def _template(workload: dict[str, Any]) -> dict[str, Any]:
+    spec = workload.get("spec") or {}
+    job = (spec.get("jobTemplate") or {}).get("spec") or spec
+    return (job.get("template") or {}).get("spec") or {}
+
+
+def _ref(kind: str, obj: dict[str, Any]) -> ObjectRef:
+    metadata = obj["metadata"]
+    return ObjectRef(kind, metadata.get("namespace", ""), metadata["name"])
