@@ -45,7 +45,8 @@ def complete_pod(api: ApiClient, pod: dict[str, Any], *, exit_code: int = 0) -> 
     try:
         api.patch(path, body)
     except ApiError as error:
-        if error.status in (404, 409):  # deleted, or the name belongs to another pod
+        # Deleted, or the name belongs to another pod by now (the API server says that the uid is immutable).
+        if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in str(error)):
             return False
         raise
     return True

@@ -1,0 +1,149 @@
+"""One cluster for the session, a fresh namespace for each test.
+
+`pytest e2e --cluster=local|existing|kind` (or `TIPHYS_E2E_CLUSTER`). `local` starts the real control plane with simulated
+nodes, `existing` uses `KUBECONFIG`, `kind` makes containers. Tests that the chosen cluster cannot run are skipped, with
+the reason.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tiphys_cli.cluster.api import ApiClient
+from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.cluster.existing import ExistingCluster
+from tiphys_cli.cluster.kind import KindCluster
+from tiphys_cli.cluster.local import LocalCluster
+from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
+from tiphys_cli.cluster.options import LocalOptions
+from tiphys_cli.tools.programs import CONTROL_PLANE
+from tiphys_cli.tools.toolbox import Toolbox
+
+KINDS = ("local", "existing", "kind")
+PROGRAMS = {"local": (*CONTROL_PLANE, "etcd", "kwok", "prometheus"), "existing": ("kubectl",), "kind": ("kubectl",)}
+TEST_TIMEOUT_S = 180
+NODES = 12
+Condition = Callable[[], object]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    default = os.environ.get("TIPHYS_E2E_CLUSTER", "local")
+    parser.addoption("--cluster", choices=KINDS, default=default, help="which cluster the end-to-end tests use")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kind = config.getoption("--cluster")
+    unfit = {
+        "needs_kubelet": kind == "local" and "the local cluster's nodes are simulated: use --cluster=kind or existing",
+        "needs_kwok": kind != "local" and f"needs simulated nodes: use --cluster=local, not {kind}",
+        "needs_local": kind != "local" and f"starts and stops parts of the control plane: needs --cluster=local, not {kind}",
+    }
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+        for marker, reason in unfit.items():
+            if reason and item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build missing programs here: a cold build takes minutes and must not count as a test's time."""
+    wanted = [item for item in session.items if "cluster" in getattr(item, "fixturenames", ())]
+    if session.config.option.collectonly or not wanted:
+        return
+    capture: Any = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        Toolbox().ensure(PROGRAMS[session.config.getoption("--cluster")])
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The session's cluster, started."""
+    kind = request.config.getoption("--cluster")
+    made: Cluster
+    if kind == "local":
+        made = LocalCluster(LocalOptions(name=f"e2e-{os.getpid()}"))
+    elif kind == "kind":
+        made = KindCluster()
+    else:
+        made = ExistingCluster()
+    with made:
+        yield made
+        if isinstance(made, LocalCluster) and request.session.testsfailed:
+            shutil.copytree(made.options.run_dir / "logs", Path("out") / "e2e-logs", dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def local(cluster: Cluster) -> LocalCluster:
+    """The session's cluster where its parts can be started and stopped; combine with the marker `needs_local`."""
+    if not isinstance(cluster, LocalCluster):
+        pytest.skip("needs --cluster=local")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def api(cluster: Cluster) -> ApiClient:
+    """Requests as the administrator."""
+    return cluster.api
+
+
+@pytest.fixture(scope="session")
+def simulated_nodes(local: LocalCluster) -> list[SimulatedNode]:
+    """A dozen simulated nodes, Ready."""
+    nodes = fleet(NODES)
+    create_nodes(local.api, nodes)
+    names = {node.name for node in nodes}
+    wait_until(lambda: names <= ready_nodes(local.api), 60, "simulated nodes Ready")
+    return nodes
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test alone; its pods are gone before the next test."""
+    name = f"e2e-{uuid4().hex[:8]}"
+    path = f"/api/v1/namespaces/{name}"
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    wait_until(lambda: exists(cluster.api, f"{path}/serviceaccounts/default"), 30, f"ServiceAccount in {name}")
+    yield name
+    cluster.api.delete(path)
+    cluster.api.delete(f"{path}/pods", gracePeriodSeconds=0)
+    wait_until(lambda: not list(cluster.api.items(f"{path}/pods")), 60, f"pods of {name} gone")
+
+
+def ready_nodes(api: ApiClient) -> set[str]:
+    """Names of nodes that are Ready and carry no taint."""
+    return {
+        node["metadata"]["name"]
+        for node in api.items("/api/v1/nodes")
+        if not node["spec"].get("taints")
+        and any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions") or ())
+    }
+
+
+def exists(api: ApiClient, path: str) -> bool:
+    """Whether an object is there."""
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def wait_until(condition: Condition, deadline_s: float, what: str, poll_s: float = 0.1) -> None:
+    """Wait until a condition holds; fail with its name at the deadline."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail(f"not within {deadline_s:.0f} s: {what}")
+        time.sleep(poll_s)
