@@ -1,0 +1,42 @@
+"""Documentation that code can check."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tiphys_models.api.reasons import ConditionType, FallbackReason, NeutralReason, Reason
+from tiphys_models.features.schema import FEATURES
+from tiphys_models.policies.registry import PolicyName
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if path.is_file())
+
+
+def test_every_reason_is_explained() -> None:
+    text = (ROOT / "docs" / "conditions.md").read_text()
+    for word in [*Reason, *NeutralReason, *FallbackReason]:
+        assert f"`{word}`" in text, word
+    for condition in ConditionType:
+        assert condition in text
+
+
+def test_every_policy_and_every_input_is_explained() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    for name in [*PolicyName, *(feature.name for feature in FEATURES)]:
+        assert f"`{name}`" in text, name
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in DOCS:
+        for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_make_targets_named_in_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in DOCS:
+        for target in re.findall(r"`?make ([a-z][a-z0-9-]+)", path.read_text()):
+            if target in ("no", "sure", "it", "a", "the", "selectors", "us", "made"):
+                continue
+            assert target in targets, f"{path.name}: make {target}"
