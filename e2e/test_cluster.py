@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,8 +102,8 @@ def test_pods_run_on_simulated_nodes_and_typed_clients_can_read_them(
     assert {pod["spec"]["nodeName"] for pod in found} <= {node.name for node in simulated_nodes}
     assert len({pod["status"]["podIP"] for pod in found}) == 24
     # The official client refuses container statuses without imageID.
-    with official_config.new_client_from_config(str(local.kubeconfig)) as session:
-        typed = official.CoreV1Api(session).list_namespaced_pod(namespace).items
+    with official_config.new_client_from_config(str(local.kubeconfig)) as session:  # type: ignore[no-untyped-call]
+        typed: list[Any] = official.CoreV1Api(session).list_namespaced_pod(namespace).items
     assert all(pod.status.container_statuses[0].state.running for pod in typed)
 
 
@@ -130,10 +131,14 @@ def test_pods_finish_when_told_and_not_before(local: LocalCluster, namespace: st
     }
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     local.api.create(path, job)
+
+    def counted(wanted: int) -> bool:
+        return bool(local.api.get(f"{path}/work")["status"].get("succeeded") == wanted)
+
     for done in (3, 6):
         wait_until(lambda: phases(local.api, namespace)["Running"] == 3, 30, "three pods run")
         complete_pods(local.api, [p for p in pods_of(local.api, namespace) if p["status"]["phase"] == "Running"])
-        wait_until(lambda done=done: local.api.get(f"{path}/work")["status"].get("succeeded") == done, 30, f"{done} counted")
+        wait_until(partial(counted, done), 30, f"{done} counted")
     wait_until(
         lambda: any(c["type"] == "Complete" for c in local.api.get(f"{path}/work")["status"].get("conditions") or ()),
         30,
