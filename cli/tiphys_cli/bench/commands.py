@@ -1,0 +1,99 @@
+"""`tiphys bench`: progress on standard error, tables or one JSON object on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tiphys_cli.bench import extender as extender_bench
+from tiphys_cli.bench.plots import Bars, svg
+from tiphys_cli.bench.report import Result
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.tools.programs import ToolError
+from tiphys_models.domain.errors import InvalidInput, TiphysError
+
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks: every figure in the documentation comes from one of these.")
+
+Json = Annotated[bool, typer.Option("--json", help="print exactly one JSON object on standard output")]
+Quick = Annotated[bool, typer.Option("--quick", help="a smaller run of the same code, for development")]
+Out = Annotated[Path | None, typer.Option(help="directory for result.json and plots")]
+Check = Annotated[bool, typer.Option("--check", help="exit status 1 if a claim does not hold")]
+Seeds = Annotated[str, typer.Option(help="comma-separated seeds; each is measured by itself")]
+
+
+@bench_app.command()
+def extender(json: Json = False, quick: Quick = False, out: Out = None, check: Check = False, seeds: Seeds = "0") -> None:
+    """What one prioritize call costs with FaaSRank on, beside the floor of the same server."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        chosen = parse_numbers(seeds, "seeds", least=0)
+        return extender_bench.run(extender_bench.Plan.quickly(chosen) if quick else extender_bench.Plan(seeds=chosen), tell)
+
+    result = _guarded(work)
+    rows = result.rows
+    bars = Bars(
+        "One prioritize call: median, FaaSRank beside the floor",
+        "ms",
+        [f"{row['names']:,} names" for row in rows],
+        [("FaaSRank", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
+    )
+    _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
+
+
+def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
+    """`0,1,2` as numbers; InvalidInput names the option."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(f"--{what} wants whole numbers with commas between them, such as 0,1,2; it got {text!r}") from None
+    if min(numbers) < least or len(set(numbers)) != len(numbers):
+        raise InvalidInput(f"--{what}: {text!r} repeats a number or has one below {least}")
+    return numbers
+
+
+def _guarded(work: Callable[[Callable[[str], None]], Result]) -> Result:
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        return work(errors.print)
+    except InvalidInput as error:
+        _end(errors, error, 2)
+    except (TiphysError, ClusterError, ToolError, TimeoutError) as error:
+        _end(errors, error, 1)
+
+
+def _end(console: Console, error: Exception, status: int) -> NoReturn:
+    console.print(f"error: {error}")
+    raise typer.Exit(status)
+
+
+def _finish(result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars]) -> None:
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "result.json").write_bytes(orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        for name, bars in plots.items():
+            (out / name).write_text(svg(bars), encoding="utf-8")
+    if json:
+        typer.echo(orjson.dumps(result.as_json()).decode())
+    else:
+        _print_tables(result)
+    if check and not result.holds:
+        raise typer.Exit(1)
+
+
+def _print_tables(result: Result) -> None:
+    console = Console(highlight=False, soft_wrap=not Console().is_terminal)
+    for title, rows in (("rows", result.rows), ("summary", result.summary)):
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))
+        for row in rows:
+            table.add_row(*("" if row.get(key) is None else str(row[key]) for key in keys))
+        console.print(table)
+    for claim in result.claims:
+        verdict = "holds" if claim.holds else "DOES NOT HOLD"
+        console.print(f"{claim.id}: {claim.value} ({claim.bound}) {verdict}", markup=False)

@@ -1,0 +1,169 @@
+"""`tiphys bench extender`: what one prioritize call costs, beside the floor of the same server in the same run.
+
+The floor is the cheapest honest answer: same server stack, same body read and decoded, every name answered neutral. Real and
+floor calls alternate on one connection, each first in turn, so that whatever else the machine does hits both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tiphys_cli.bench.closed_loop import ClosedLoop
+from tiphys_cli.bench.report import Claim, Result, Row, interval, percentile
+from tiphys_cli.bench.scratch import scratch
+from tiphys_cli.bench.service import Extender, ExtenderOptions, cpu_s, machine_cpu_s, maps_library, peak_mib
+from tiphys_cli.bench.workload import FUNCTIONS, Cell, PrioritizeBodies, write_inputs
+from tiphys_cli.cluster.nodes import fleet
+from tiphys_models.domain.errors import Unavailable
+
+POLICY = "faasrank"
+JUDGED_NAMES = 500
+MEMORY_LIMIT_MIB = 143.0
+"""150 MB (10^6 bytes) in the unit of the rows."""
+_WARM_UP_CALLS = 100
+_CHECK_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured."""
+
+    nodes: int = 5000
+    pods: int = 10_000
+    calls: tuple[tuple[int, int], ...] = ((10, 3000), (100, 3000), (500, 3000), (1000, 2000), (5000, 500))
+    """(names a call, calls)."""
+    seeds: tuple[int, ...] = (0,)
+    quick: bool = False
+
+    @classmethod
+    def quickly(cls, seeds: tuple[int, ...]) -> Plan:
+        """The same code for a look in passing."""
+        return cls(calls=((10, 300), (100, 300), (500, 300), (1000, 200), (5000, 50)), seeds=seeds, quick=True)
+
+
+def run(plan: Plan, tell: Callable[[str], None]) -> Result:
+    """Start an extender on a snapshot and call it; raises Unavailable if it does not answer."""
+    started = time.monotonic()
+    rows: list[Row] = []
+    inputs: dict[str, Any] = {}
+    for seed in plan.seeds:
+        with scratch("extender") as table:
+            tell(f"making a snapshot of {plan.nodes:,} nodes and {plan.pods:,} pods, seed {seed}")
+            cell = Cell(tuple(fleet(plan.nodes, pool="node", bare=True)), plan.pods, seed)
+            directory = Path(table.run_dir)
+            snapshot, models, digest = write_inputs(cell, directory)
+            # the whole floor is on the hot path's own listener, so it is served by the very same code
+            options = ExtenderOptions(snapshot=snapshot, models_dir=models, expose_floor=True)
+            extender = Extender.start(table, options)
+            extender.wait_ready()
+            inputs = {
+                "nodes": plan.nodes,
+                "pods": plan.pods,
+                "functions": len(FUNCTIONS),
+                "model": {"name": "untrained", "sha256": digest},
+                "pod_bytes": len(PrioritizeBodies(["n"], 1).body(0)),
+            }
+            rows += [_row(extender, cell, seed, size, calls, tell) for size, calls in plan.calls]
+            inputs["torch_mapped"] = maps_library(extender.process.pid, "torch")
+    return Result(
+        "extender", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, _summary(rows), _claims(rows, inputs["torch_mapped"])
+    )
+
+
+def _row(extender: Extender, cell: Cell, seed: int, size: int, calls: int, tell: Callable[[str], None]) -> Row:
+    names = [node.name for node in cell.nodes]
+    bodies = PrioritizeBodies(names, size)
+    pid = extender.process.pid
+    real_ms: list[float] = []
+    floor_ms: list[float] = []
+    with ClosedLoop(extender.port) as loop:
+        first = size * 1_000_000  # no pod of one size comes again in another
+        for index in range(first, first + _WARM_UP_CALLS):
+            body = bodies.body(index)
+            loop.call("/prioritize", body)
+            loop.call("/floor", body)
+        before, machine_before, cpu_before, wall_before = _counts(extender), machine_cpu_s(), cpu_s(pid), time.monotonic()
+        own_before = time.process_time()
+        for index in range(first + _WARM_UP_CALLS, first + _WARM_UP_CALLS + calls):
+            body = bodies.body(index)
+            if index % 2:
+                floor_ms.append(loop.call("/floor", body)[0])
+            took_ms, answer = loop.call("/prioritize", body)
+            real_ms.append(took_ms)
+            if not index % 2:
+                floor_ms.append(loop.call("/floor", body)[0])
+            if index % _CHECK_EVERY == 0:
+                check_answer(answer, size)
+        after = _counts(extender)
+        used = cpu_s(pid) - cpu_before + time.process_time() - own_before
+        wall_s = time.monotonic() - wall_before
+        others = max(machine_cpu_s() - machine_before - used, 0.0) / wall_s
+    scored = after.get(POLICY, 0.0) - before.get(POLICY, 0.0)
+    row: Row = {
+        "policy": POLICY,
+        "names": size,
+        "calls": calls,
+        "p50_ms": round(percentile(real_ms, 50), 3),
+        "p99_ms": round(percentile(real_ms, 99), 3),
+        "floor_p50_ms": round(percentile(floor_ms, 50), 3),
+        "floor_p99_ms": round(percentile(floor_ms, 99), 3),
+        "model_scored": round(scored / calls, 4),
+        "peak_mib": round(peak_mib(pid), 1),
+        "seed": seed,
+        "connections": loop.dialed,
+        "others_cores": round(others, 2),
+    }
+    tell(f"{size:>5} names: p50 {row['p50_ms']} ms (floor {row['floor_p50_ms']}), p99 {row['p99_ms']} ms (floor {row['floor_p99_ms']})")
+    return row
+
+
+def _counts(extender: Extender) -> dict[str, float]:
+    metrics = extender.metrics()
+    name = "tiphys_extender_policy_answers_total"
+    return {dict(labels).get("policy", ""): value for (found, labels), value in metrics.samples.items() if found == name}
+
+
+def check_answer(answer: bytes, size: int) -> None:
+    """Whether a scored answer keeps the contract; Unavailable says how it does not."""
+    items = orjson.loads(answer)
+    hosts = {item["Host"] for item in items}
+    best = sum(item["Score"] == 10 for item in items)
+    if len(items) != size or len(hosts) != size:
+        raise Unavailable(f"{size} hosts were asked, {len(hosts)} of {len(items)} answered are distinct")
+    if best != 1 or not all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in items):
+        raise Unavailable(f"{best} hosts hold the highest score; the best must hold it alone")
+
+
+def _summary(rows: list[Row]) -> list[Row]:
+    summary = []
+    for size in sorted({row["names"] for row in rows}):
+        cells = [row for row in rows if row["names"] == size]
+        for metric, values in (
+            ("p50_ms", [row["p50_ms"] for row in cells]),
+            ("p99_ms", [row["p99_ms"] for row in cells]),
+            ("p50_over_floor", [row["p50_ms"] / row["floor_p50_ms"] for row in cells]),
+        ):
+            summary.append({"policy": POLICY, "names": size, "metric": metric, **_rounded(interval(values).as_json())})
+    return summary
+
+
+def _rounded(row: Row) -> Row:
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def _claims(rows: list[Row], torch_mapped: bool) -> list[Claim]:
+    judged = [row for row in rows if row["names"] == JUDGED_NAMES]
+    ratio = max((row["p50_ms"] / row["floor_p50_ms"] for row in judged), default=None)
+    return [
+        Claim("extender-p50-over-floor-500-names", None if ratio is None else round(ratio, 3), 2.0, "<="),
+        Claim("extender-p99-ms-500-names", max((row["p99_ms"] for row in judged), default=None), 5.0, "<="),
+        Claim("extender-peak-mib", max((row["peak_mib"] for row in rows), default=None), MEMORY_LIMIT_MIB, "<="),
+        Claim("extender-model-scored", min((row["model_scored"] for row in rows), default=None), 0.99, ">="),
+        Claim("extender-torch-mapped", float(torch_mapped), 0.0, "<="),
+    ]
