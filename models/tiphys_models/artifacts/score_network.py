@@ -17,6 +17,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from tiphys_models.artifacts.card import ModelCard
+from tiphys_models.artifacts.forward import score_rows
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.schema import FEATURES, SCHEMA
@@ -36,12 +37,9 @@ class ScoreNetwork:
 
     def __call__(self, encoded: FloatArray) -> FloatArray:
         """float32[..., 26] -> float64[...]; a missing input counts as the trained mean."""
-        hidden = np.clip(np.nan_to_num((encoded - self.mean) / self.scale, nan=0.0), -self.card.clip, self.card.clip)
-        for index, (weight, bias) in enumerate(self.weights):
-            hidden = hidden @ weight + bias
-            if index < len(self.weights) - 1:
-                hidden = np.tanh(hidden)
-        return np.asarray(hidden[..., 0], np.float64)
+        (w0, b0), (w1, b1), (w2, b2) = self.weights
+        rows = encoded.reshape(-1, encoded.shape[-1])
+        return score_rows(rows, self.mean, self.scale, self.card.clip, w0, b0, w1, b1, w2, b2).reshape(encoded.shape[:-1])
 
     @property
     def parameters(self) -> int:

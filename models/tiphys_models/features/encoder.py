@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray
+from tiphys_models.features.outlook import base_rows
 from tiphys_models.features.readings import CandidateView
-from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
-
-_NODE = len(NODE_READINGS)
+from tiphys_models.features.schema import FEATURES
 
 
 def encode(view: CandidateView) -> FloatArray:
     """float32[candidates, 26] in the order of `FEATURES`; what nobody measured is NaN, never zero."""
-    encoded = np.empty((len(view.rows), len(FEATURES)), dtype=np.float32)
-    encoded[:, :_NODE] = view.node_readings
-    encoded[:, COLUMN["avail_memory"]] = view.available_memory_bytes
-    encoded[:, COLUMN["inflight"]] = view.inflight
-    encoded[:, COLUMN["warm"]] = view.idle_instances
-    encoded[:, COLUMN["requested_memory"]] = view.request.memory_bytes
-    encoded[:, COLUMN["init_time"]] = view.init_time_s
-    return encoded
+    return base_rows(
+        view.node_readings,
+        view.available_memory_bytes,
+        view.inflight,
+        view.idle_instances,
+        view.request.memory_bytes,
+        view.init_time_s,
+        len(FEATURES),
+    )
 
 
 def known_rows(view: CandidateView) -> BoolArray:

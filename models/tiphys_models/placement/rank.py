@@ -22,10 +22,24 @@ _TO_UNIT = np.uint64(11)
 
 def tie_breakers(uid: str, name_hash: HashArray) -> FloatArray:
     """A number in [0, 1) for each node, different for every pod, equal in every process."""
-    mixed = (name_hash ^ np.uint64(stable_hash(uid))) * _MIX
-    mixed ^= mixed >> _SHIFT
-    mixed *= _MIX
+    return mixed_ties(np.uint64(stable_hash(uid)), name_hash)
+
+
+def mixed_ties(uid_hash: np.uint64, name_hash: HashArray) -> FloatArray:
+    """The same from hashes; simulators compile this function."""
+    mixed = (name_hash ^ uid_hash) * _MIX
+    mixed = (mixed ^ (mixed >> _SHIFT)) * _MIX
     return (mixed >> _TO_UNIT).astype(np.float64) * 2.0**-53
+
+
+def sort_key(scores: FloatArray, ties: FloatArray, epsilon: float) -> FloatArray:
+    """Smallest first: which epsilon-wide bucket below the best, then the tie-breaker. No score may be NaN."""
+    below_best = scores.max() - scores
+    # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
+    width = max(epsilon, below_best.max() * 2.0**-31)
+    if width > 0:
+        return np.floor(below_best / width) + ties
+    return ties
 
 
 def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
@@ -36,10 +50,7 @@ def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
     if unknown.any():
         known = scores[~unknown]
         scores = np.where(unknown, np.median(known) if len(known) else 0.0, scores)
-    below_best = scores.max() - scores
-    # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
-    width = max(epsilon, float(below_best.max()) * 2.0**-31)
-    return np.argsort(np.floor(below_best / width) + ties if width > 0 else ties)
+    return np.argsort(sort_key(scores, ties, epsilon))
 
 
 def levels(best_first: IntArray) -> IntArray:

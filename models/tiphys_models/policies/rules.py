@@ -11,7 +11,7 @@ import numpy as np
 from tiphys_models.domain.hashing import stable_hash
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.features.readings import CandidateView, PlacementMemory
-from tiphys_models.features.schema import COLUMN
+from tiphys_models.policies import kernels
 
 
 @lru_cache(maxsize=64)
@@ -24,11 +24,16 @@ def probe_steps(nodes: int) -> tuple[int, ...]:
     return tuple(steps)
 
 
-def probe_of(position: IntArray, nodes: int, function_hash: int) -> IntArray:
-    """At which probe OpenWhisk's walk home, home + step, home + 2 step, ... reaches each position."""
+def home_of(nodes: int, function_hash: int) -> tuple[int, int]:
+    """Where OpenWhisk's walk home, home + step, home + 2 step, ... begins, and the inverse of its step modulo `nodes`."""
     steps = probe_steps(nodes)
-    home, step = function_hash % nodes, steps[function_hash % len(steps)]
-    return np.asarray((position - home) * pow(step, -1, nodes) % nodes)
+    return function_hash % nodes, pow(steps[function_hash % len(steps)], -1, nodes)
+
+
+def probe_of(position: IntArray, nodes: int, function_hash: int) -> IntArray:
+    """At which probe of that walk each position is reached."""
+    home, inverse = home_of(nodes, function_hash)
+    return np.asarray((position - home) * inverse % nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +48,8 @@ class Hashing:
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """Minus the probe that reaches the node; full nodes share the last place."""
         request = view.request
-        probe = probe_of(view.position, view.known_nodes, stable_hash(request.namespace) ^ stable_hash(request.function))
-        room = view.available_memory_bytes >= request.memory_bytes
-        return -np.where(room, probe, view.known_nodes + 1.0)
+        home, inverse = home_of(view.known_nodes, stable_hash(request.namespace) ^ stable_hash(request.function))
+        return kernels.hashing(view.position, view.known_nodes, home, inverse, view.available_memory_bytes, request.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class RoundRobin:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """Minus the distance from the next position."""
-        return -((view.position - memory.newest_position - 1) % view.known_nodes).astype(np.float64)
+        return kernels.round_robin(view.position, memory.newest_position, view.known_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class LeastConnections:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """Minus the pods in flight."""
-        return -view.inflight
+        return kernels.least_connections(view.inflight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,7 @@ class Greedy:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """Minus the position; nodes without room come after all others, by pods in flight."""
-        room = view.available_memory_bytes >= view.request.memory_bytes
-        return -np.where(room, view.position, view.known_nodes + view.inflight)
+        return kernels.greedy(view.position, view.known_nodes, view.inflight, view.available_memory_bytes, view.request.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +106,14 @@ class StaticRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The weighted sum; a term nobody measured on a node counts as half."""
-        readings = view.node_readings
-        busy_and_idle = readings[:, : COLUMN["ctx_switches"]]
-        terms = (
-            readings[:, COLUMN["cpu_idle"]] / np.maximum(busy_and_idle.sum(axis=1), 1e-9),
-            readings[:, COLUMN["memory_free"]],
-            -(readings[:, COLUMN["disk_read"]] + readings[:, COLUMN["disk_write"]]),
-            -(readings[:, COLUMN["net_recv"]] + readings[:, COLUMN["net_sent"]]),
-            -readings[:, COLUMN["cpu_load_avg"]] / np.maximum(view.cores, 1e-3),
+        return kernels.static_rank(
+            np.array(self.weights),
+            view.node_readings,
+            view.cores,
             view.idle_instances,
-            np.floor(view.available_memory_bytes / max(view.request.memory_bytes, 1)),
+            view.available_memory_bytes,
+            view.request.memory_bytes,
         )
-        total = np.zeros(len(view.rows))
-        for weight, term in zip(self.weights, terms, strict=True):
-            total += weight * _scaled(np.asarray(term, np.float64))
-        return total
-
-
-def _scaled(term: FloatArray) -> FloatArray:
-    """To [0, 1] over the candidates; equal everywhere or missing is one half."""
-    known = term[~np.isnan(term)]
-    if not len(known) or known.max() - known.min() <= 0:
-        return np.full(len(term), 0.5)
-    return np.asarray(np.nan_to_num((term - known.min()) / (known.max() - known.min()), nan=0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +130,4 @@ class WarmFirst:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """A step of 1,000 for each degree of warmth, less the pods in flight per core."""
-        warm = np.nan_to_num(view.idle_instances) >= 1
-        tier = np.where(warm, 2.0, np.where(view.image_present, 1.0, 0.0))
-        return np.asarray(tier * 1000 - np.minimum(view.inflight / np.maximum(view.cores, 1e-3), 999))
+        return kernels.warm_first(view.idle_instances, view.image_present, view.inflight, view.cores)

@@ -1,0 +1,1 @@
+"""An event-driven simulation of a FaaS cluster. For training and benchmarks only: no service imports it."""

@@ -1,0 +1,167 @@
+"""What policies are shown: samples of a certain age, and every own placement newer than the sample reserved on top.
+
+The same rule as `PlacementState`, which the extender uses: in flight and memory count reserved placements, idle instances are
+the reported ones less newer placements of the function, readings are as old as they are. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.features.schema import COLUMN, NODE_READINGS
+from tiphys_models.sim.cluster import IDLE, Cluster, Fleet, expire, move
+from tiphys_models.sim.compiled import compiled
+
+_KERNEL_SHARE = 0.06
+_BUFFERS_BYTES = 64.0 * 2**20
+_CACHED_PER_READ = 128.0 * 2**10
+_USER, _NICE, _KERNEL, _CPU_IDLE = COLUMN["cpu_user"], COLUMN["cpu_nice"], COLUMN["cpu_kernel"], COLUMN["cpu_idle"]
+_IOWAIT, _IRQ, _SOFTIRQ, _STEAL = COLUMN["cpu_iowait"], COLUMN["cpu_irq"], COLUMN["cpu_softirq"], COLUMN["cpu_steal"]
+_SWITCHES, _LOAD, _FREE = COLUMN["ctx_switches"], COLUMN["cpu_load_avg"], COLUMN["memory_free"]
+_BUFFERS, _CACHED = COLUMN["memory_buffers"], COLUMN["memory_cached"]
+_READ, _READ_MERGED, _READ_TIME = COLUMN["disk_read"], COLUMN["disk_read_merged"], COLUMN["disk_read_time"]
+_WRITE, _WRITE_MERGED, _WRITE_TIME = COLUMN["disk_write"], COLUMN["disk_write_merged"], COLUMN["disk_write_time"]
+_RECEIVED, _SENT = COLUMN["net_recv"], COLUMN["net_sent"]
+
+
+class Seen(NamedTuple):
+    """The published sample, the reservations on top of it, and samples that are taken but not yet published."""
+
+    readings: FloatArray
+    inflight: FloatArray
+    inflight_memory: FloatArray
+    idle: FloatArray
+    """[functions, nodes] as reported, less `taken`."""
+    reported: FloatArray
+    taken: FloatArray
+    sample_s: FloatArray
+    """[1]: when the published sample was taken."""
+    due: IntArray
+    """[2]: number of the next sample to take, and of the next one to publish."""
+    open_calls: IntArray
+    """Calls placed and not yet seen finished, in order of placement."""
+    open_count: IntArray
+    open_warm: BoolArray
+    """[K]: whether an idle instance was in sight when the call was placed."""
+    placed_s: FloatArray
+    newest: IntArray
+    """[1]: node of the newest placement."""
+    ring_readings: FloatArray
+    ring_inflight: FloatArray
+    ring_memory: FloatArray
+    ring_idle: FloatArray
+
+
+def new_seen(nodes: int, functions: int, calls: int, period_s: float, delay_s: float) -> Seen:
+    """An empty cluster, known to be empty."""
+    ring = int(np.ceil(delay_s / period_s)) + 2
+    f = lambda *s: np.zeros(s)  # noqa: E731
+    return Seen(
+        np.full((nodes, len(NODE_READINGS)), np.nan, np.float32), f(nodes), f(nodes), f(functions, nodes), f(functions, nodes),
+        f(functions, nodes), f(1) - 1.0, np.zeros(2, np.int64), np.zeros(calls, np.int64), np.zeros(1, np.int64),
+        np.zeros(calls, np.bool_), f(calls) + np.nan, np.full(1, -1, np.int64),
+        np.zeros((ring, nodes, len(NODE_READINGS)), np.float32), f(ring, nodes), f(ring, nodes), f(ring, functions, nodes),
+    )  # fmt: skip
+
+
+@compiled
+def take_sample(c: Cluster, g: Fleet, seen: Seen, t: float, window_s: float) -> None:
+    """Read all nodes at t into the ring; the cluster has been advanced to t."""
+    slot = seen.due[0] % len(seen.ring_inflight)
+    seen.due[0] += 1
+    for n in range(len(c.cores) - 1):
+        move(c, n, t)
+        expire(c, g, n, t)
+        row = seen.ring_readings[slot, n]
+        used = c.busy[n] / window_s
+        waiting = min((c.reads[n] + c.writes[n]) * 2e-4 / window_s, max(c.cores[n] - used, 0.0))
+        row[_USER] = used * (1 - _KERNEL_SHARE)
+        row[_NICE] = 0.0
+        row[_KERNEL] = used * _KERNEL_SHARE
+        row[_CPU_IDLE] = max(c.cores[n] - used - waiting, 0.0)
+        row[_IOWAIT] = waiting
+        row[_IRQ] = 0.0
+        row[_SOFTIRQ] = (c.received[n] + c.sent[n]) * 1e-9 / window_s
+        row[_STEAL] = 0.0
+        row[_SWITCHES] = c.switches[n] / window_s
+        row[_LOAD] = c.load[n]
+        row[_FREE] = c.capacity[n] - c.pool[n]
+        row[_BUFFERS] = _BUFFERS_BYTES
+        row[_CACHED] = c.pool[n] * 0.25 + _CACHED_PER_READ
+        row[_READ] = c.reads[n] / window_s
+        row[_READ_MERGED] = c.reads[n] * 0.2 / window_s
+        row[_READ_TIME] = c.reads[n] * 2e-4 / window_s
+        row[_WRITE] = c.writes[n] / window_s
+        row[_WRITE_MERGED] = c.writes[n] * 0.4 / window_s
+        row[_WRITE_TIME] = c.writes[n] * 4e-4 / window_s
+        row[_RECEIVED] = c.received[n] / window_s
+        row[_SENT] = c.sent[n] / window_s
+        c.busy[n] = 0.0
+        c.reads[n] = 0.0
+        c.writes[n] = 0.0
+        c.received[n] = 0.0
+        c.sent[n] = 0.0
+        c.switches[n] = 0.0
+        seen.ring_inflight[slot, n] = c.inflight[n]
+        seen.ring_memory[slot, n] = c.inflight_memory[n]
+        seen.ring_idle[slot, :, n] = 0.0
+        for s in range(c.containers[n]):
+            if c.kind[n, s] == IDLE:
+                seen.ring_idle[slot, c.holds[n, s], n] += 1.0
+
+
+@compiled
+def publish(c: Cluster, g: Fleet, seen: Seen, taken_s: float) -> None:
+    """Show the sample taken at `taken_s`, and reserve what has been placed since."""
+    slot = seen.due[1] % len(seen.ring_inflight)
+    seen.due[1] += 1
+    seen.readings[:] = seen.ring_readings[slot]
+    seen.inflight[:] = seen.ring_inflight[slot]
+    seen.inflight_memory[:] = seen.ring_memory[slot]
+    seen.reported[:] = seen.ring_idle[slot]
+    seen.taken[:] = 0.0
+    seen.sample_s[0] = taken_s
+    kept = 0
+    for i in range(seen.open_count[0]):
+        k = seen.open_calls[i]
+        if c.finish_s[k] <= taken_s:
+            continue
+        seen.open_calls[kept] = k
+        kept += 1
+        if seen.placed_s[k] > taken_s:
+            n = c.node[k]
+            f = g.function[k]
+            seen.inflight[n] += 1.0
+            seen.inflight_memory[n] += g.memory[f]
+            seen.taken[f, n] += 1.0
+    seen.open_count[0] = kept
+    seen.idle[:] = np.maximum(seen.reported - seen.taken, 0.0)
+
+
+@compiled
+def reserve(c: Cluster, g: Fleet, seen: Seen, k: int, n: int, t: float) -> None:
+    """Call k has been placed on node n at t."""
+    f = g.function[k]
+    seen.open_warm[k] = seen.idle[f, n] >= 1.0
+    seen.placed_s[k] = t
+    seen.open_calls[seen.open_count[0]] = k
+    seen.open_count[0] += 1
+    seen.newest[0] = n
+    seen.inflight[n] += 1.0
+    seen.inflight_memory[n] += g.memory[f]
+    seen.taken[f, n] += 1.0
+    seen.idle[f, n] = max(seen.reported[f, n] - seen.taken[f, n], 0.0)
+
+
+@compiled
+def forget(g: Fleet, seen: Seen, k: int, n: int) -> None:
+    """Call k is no longer on node n, and everybody knows: the node is gone."""
+    kept = 0
+    for i in range(seen.open_count[0]):
+        if seen.open_calls[i] != k:
+            seen.open_calls[kept] = seen.open_calls[i]
+            kept += 1
+    seen.open_count[0] = kept

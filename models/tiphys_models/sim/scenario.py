@@ -1,0 +1,117 @@
+"""What a workload runs on: nodes, how fresh readings are, and the modelling choices that decide the results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.sim.cluster import CAPPED, WORK_CONSERVING, Fleet
+from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
+from tiphys_models.sim.workloads import Workload
+
+GIB = 2**30
+MIXED_CORES: tuple[int, ...] = (4, 4, 8, 8, 16, 4, 8, 16, 4, 8)
+"""Repeated: 80 cores a ten nodes, as in the uniform fleet; memory in step."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """A node that leaves with everything on it, or joins empty."""
+
+    at_s: float
+    node: int
+    joins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The default is the model of the published tables: 10 nodes of 8 cores and 2 GiB, readings of one second."""
+
+    name: str = "default"
+    nodes: int = 10
+    mixed: bool = False
+    memory_gib: float = 2.0
+    """Memory for functions on a node of 8 cores; other sizes in step."""
+    period_s: float = 1.0
+    """How often nodes are sampled; rates are over this window."""
+    delay_s: float = 0.0
+    """How long a sample takes to reach the policies."""
+    keep_alive_s: float = 600.0
+    reuse: bool = True
+    """Whether a container serves a second call; without it every call starts cold."""
+    capped: bool = False
+    """Cores capped at the share of memory instead of work-conserving shares."""
+    interference: float = 0.0
+    start_cost: float = 1.0
+    """Multiplies `init_s` and what a cold execution takes longer than a warm one."""
+    events: tuple[NodeEvent, ...] = field(default=())
+
+    def cores(self) -> FloatArray:
+        """Per node."""
+        if not self.mixed:
+            return np.full(self.nodes, 8.0)
+        return np.array([MIXED_CORES[n % len(MIXED_CORES)] for n in range(self.nodes)], np.float64)
+
+    def capacity_bytes(self) -> FloatArray:
+        """Memory for functions, per node."""
+        return self.cores() / 8 * self.memory_gib * GIB
+
+    def with_nodes(self, nodes: int) -> Scenario:
+        """The same on another number of nodes."""
+        return replace(self, nodes=nodes)
+
+
+SENSITIVITY: tuple[Scenario, ...] = (
+    Scenario("no-reuse", reuse=False),
+    Scenario("capped-shares", capped=True),
+    Scenario("interference", interference=0.1),
+    Scenario("memory-1g", memory_gib=1.0),
+    Scenario("memory-4g", memory_gib=4.0),
+    Scenario("memory-8g", memory_gib=8.0),
+    Scenario("start-x0.3", start_cost=0.3),
+    Scenario("start-x2", start_cost=2.0),
+)
+"""One modelling choice changed at a time."""
+
+AGES: tuple[Scenario, ...] = (
+    Scenario("age-5s", period_s=5.0),
+    Scenario("age-15s", period_s=15.0),
+    Scenario("age-30s", period_s=30.0),
+    Scenario("age-1s+3s", delay_s=3.0),
+)
+SIZES: tuple[Scenario, ...] = (Scenario("nodes-5", nodes=5), Scenario("nodes-50", nodes=50), Scenario("nodes-200", nodes=200))
+MIXED = Scenario("mixed", mixed=True)
+NODE_LOSS = Scenario("node-loss", events=(NodeEvent(12.0, 3, joins=False), NodeEvent(27.0, 3, joins=True)))
+
+
+def make_fleet(scenario: Scenario, workload: Workload, functions: tuple[FunctionModel, ...] = FUNCTIONS) -> Fleet:
+    """Functions and calls as the compiled simulator reads them."""
+
+    def column(values: list[float]) -> FloatArray:
+        return np.array(values, np.float64)
+
+    def cold_work(f: FunctionModel) -> float:
+        slower = max(f.cold_s - f.init_s - f.warm_s, 0.0)
+        alone_s = f.cold_s - f.init_s if scenario.start_cost == 1.0 else f.warm_s + slower * scenario.start_cost
+        return alone_s * f.parallelism
+
+    return Fleet(
+        memory=column([f.memory_mib * float(MIB) for f in functions]),
+        init_s=column([f.init_s * scenario.start_cost for f in functions]),
+        warm_work=column([f.warm_work_core_s for f in functions]),
+        cold_work=column([cold_work(f) for f in functions]),
+        parallelism=column([f.parallelism for f in functions]),
+        disk_reads_cold=column([f.disk_reads_cold for f in functions]),
+        disk_writes=column([f.disk_writes for f in functions]),
+        net_received=column([f.net_received_bytes for f in functions]),
+        net_sent=column([f.net_sent_bytes for f in functions]),
+        keep_alive_s=scenario.keep_alive_s,
+        sharing=CAPPED if scenario.capped else WORK_CONSERVING,
+        interference=scenario.interference,
+        reuse=scenario.reuse,
+        arrival_s=workload.arrival_s,
+        function=workload.function,
+        noise=workload.noise,
+    )

@@ -1,0 +1,1 @@
+"""Offline training. The only package beside `nets` that imports torch."""

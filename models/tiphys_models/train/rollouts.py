@@ -1,0 +1,92 @@
+"""Decisions made by a network in the simulator, with what training wants to know about each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.nets.score import Layers
+from tiphys_models.sim.episode import Records, network_rule, new_tape, play
+from tiphys_models.sim.run import ARGMAX, SAMPLE
+from tiphys_models.sim.scenario import Scenario
+from tiphys_models.sim.workloads import Workload
+
+TRAIN_EPSILON = 1e-3
+"""As the cards say: scores closer than this are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """A network in training, with the frozen scale of its inputs."""
+
+    layers: Layers
+    mean: FloatArray
+    scale: FloatArray
+    clip: float = 5.0
+
+    def normalised(self, inputs: FloatArray) -> FloatArray:
+        """What the first layer sees."""
+        scaled = np.clip((inputs - self.mean) / self.scale, -self.clip, self.clip)
+        return np.nan_to_num(scaled, nan=0.0).astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One workload played once."""
+
+    inputs: FloatArray
+    """float32[calls, nodes, inputs]; all nodes were candidates."""
+    chosen: IntArray
+    log_p: FloatArray
+    costs: FloatArray
+    """[calls, nodes] marginal seconds, empty unless asked for."""
+    records: Records
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A workload on a scenario; training scenarios lose no nodes."""
+
+    workload: Workload
+    scenario: Scenario
+
+
+def roll(student: Student, task: Task, *, rng: np.random.Generator | None = None, record: bool = True, costs: bool = False) -> Rollout:
+    """Sampled choices with `rng`, the best ones without."""
+    calls, nodes = len(task.workload), task.scenario.nodes
+    rule = network_rule(student.layers, student.mean, student.scale, student.clip, TRAIN_EPSILON)
+    uniform = None if rng is None else rng.uniform(size=calls)
+    tape = new_tape(calls, nodes, len(student.mean), uniform=uniform, record=record, costs=costs)
+    records = play(task.workload, rule, task.scenario, tape, ARGMAX if rng is None else SAMPLE)
+    return Rollout(tape.inputs, tape.chosen, tape.log_p, tape.costs, records)
+
+
+def mean_completion_s(student: Student, tasks: Sequence[Task]) -> float:
+    """Mean over tasks of the mean completion time with the best choices."""
+    return float(np.mean([roll(student, task, record=False).records.completion_s.mean() for task in tasks]))
+
+
+def fullest_share(rollout: Records, nodes: int) -> float:
+    """Share of all calls on the node that got most of them: 1 / nodes when spread evenly, 1 when everything herds."""
+    return float(np.bincount(rollout.node, minlength=nodes).max() / len(rollout.node))
+
+
+def input_scale(rollouts: Sequence[Rollout]) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of each input; a constant input keeps scale 1 of its own size."""
+    rows = np.concatenate([r.inputs.reshape(-1, r.inputs.shape[-1]) for r in rollouts]).astype(np.float64)
+    mean = np.nan_to_num(np.nanmean(rows, axis=0))
+    deviation = np.nan_to_num(np.nanstd(rows, axis=0))
+    return mean.astype(np.float32), np.where(deviation > 1e-6, deviation, np.maximum(np.abs(mean), 1.0)).astype(np.float32)
+
+
+def padded(arrays: Sequence[FloatArray], nodes: int) -> FloatArray:
+    """Rollouts of several fleet sizes as one array: missing candidates are zero."""
+    return np.concatenate([np.pad(a, [(0, 0), (0, nodes - a.shape[1]), *[(0, 0)] * (a.ndim - 2)]) for a in arrays])
+
+
+def candidate_mask(rollouts: Sequence[Rollout], nodes: int) -> BoolArray:
+    """Which columns of `padded` are candidates."""
+    return np.concatenate([np.tile(np.arange(nodes) < r.inputs.shape[1], (len(r.inputs), 1)) for r in rollouts])
