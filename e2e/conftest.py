@@ -17,9 +17,8 @@ import pytest
 
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.cluster.choose import make_cluster
 from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.existing import ExistingCluster
-from tiphys_cli.cluster.kind import KindCluster
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
@@ -68,14 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The session's cluster, started."""
-    kind = request.config.getoption("--cluster")
-    made: Cluster
-    if kind == "local":
-        made = LocalCluster(LocalOptions(name=f"e2e-{os.getpid()}"))
-    elif kind == "kind":
-        made = KindCluster()
-    else:
-        made = ExistingCluster()
+    made = make_cluster(request.config.getoption("--cluster"), local=LocalOptions(name=f"e2e-{os.getpid()}"))
     with made:
         yield made
         if isinstance(made, LocalCluster) and request.session.testsfailed:
@@ -116,7 +108,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     yield name
     cluster.api.delete(path)
     cluster.api.delete(f"{path}/pods", gracePeriodSeconds=0)
-    wait_until(lambda: not list(cluster.api.items(f"{path}/pods")), 60, f"pods of {name} gone")
+    wait_until(lambda: not cluster.api.items(f"{path}/pods"), 60, f"pods of {name} gone")
 
 
 def ready_nodes(api: ApiClient) -> set[str]:
