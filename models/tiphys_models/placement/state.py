@@ -54,6 +54,7 @@ class _FunctionState:
     idle_at_s: FloatArray
     taken: FloatArray
     recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
+    unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
     init_time_s: float = math.nan
     init_time_mean_s: float = math.nan
 
@@ -154,6 +155,12 @@ class PlacementState:
             return
         self._count(placement, -1)
         function = self._functions.get(placement.function)
+        if function is not None and placement.in_flight:
+            left = function.unfinished.get(placement.node, 0) - 1
+            if left > 0:
+                function.unfinished[placement.node] = left
+            else:
+                function.unfinished.pop(placement.node, None)
         if function is not None and (recent := function.recent.pop(uid, None)) is not None:
             row = self.nodes.row_of[recent[0]]
             if row != UNKNOWN and recent[1] > function.idle_at_s[row]:
@@ -269,6 +276,15 @@ class PlacementState:
         """How many unfinished pods are bound or reserved."""
         return len(self._placements)
 
+    def crowded(self, function: str, percent: int) -> list[int]:
+        """Rows of the nodes that hold more than this percent of the function's unfinished pods, bound or reserved."""
+        known = self._functions.get(function)
+        if known is None or not known.unfinished:
+            return []
+        limit = sum(known.unfinished.values()) * percent / 100
+        rows = (self.nodes.row_of[node] for node, pods in known.unfinished.items() if pods > limit)
+        return [row for row in rows if row != UNKNOWN]
+
     def is_schedulable(self, name: str) -> bool:
         """Whether the node is known, ready and not cordoned."""
         return name in self._schedulable
@@ -282,6 +298,7 @@ class PlacementState:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)
             function = self._function(placement.function)
+            function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
             row = self.nodes.row_of[placement.node]
             if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
                 function.recent[placement.uid] = (placement.node, placement.at_s)
