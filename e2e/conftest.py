@@ -18,7 +18,7 @@ import pytest
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.choose import make_cluster
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.cluster.errors import ApiError, ClusterError
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
@@ -68,10 +68,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The session's cluster, started."""
     made = make_cluster(request.config.getoption("--cluster"), local=LocalOptions(name=f"e2e-{os.getpid()}"))
-    with made:
+    try:
+        made.start()
+    except ClusterError as error:
+        pytest.exit(f"no cluster, no end-to-end test: {error}", returncode=1)
+    try:
         yield made
         if isinstance(made, LocalCluster) and request.session.testsfailed:
             shutil.copytree(made.options.run_dir / "logs", Path("out") / "e2e-logs", dirs_exist_ok=True)
+    finally:
+        made.stop()
 
 
 @pytest.fixture(scope="session")
