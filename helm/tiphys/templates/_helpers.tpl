@@ -219,7 +219,16 @@ topologySpreadConstraints:
 {{- fail "scheduler.enabled=false leaves the extender without a scheduler: set extender.service.enabled=true and point your own scheduler at it" }}
 {{- end }}
 {{- $lease := .Values.operator.lease }}
-{{- if not (and (gt (int $lease.durationSeconds) (int $lease.renewSeconds)) (gt (int $lease.renewSeconds) (int $lease.retrySeconds))) }}
-{{- fail "operator.lease needs durationSeconds > renewSeconds > retrySeconds" }}
+{{- if not (and (gt (int $lease.durationSeconds) (int $lease.renewSeconds)) (gt (mul 10 (int $lease.renewSeconds)) (mul 12 (int $lease.retrySeconds)))) }}
+{{- fail "operator.lease needs durationSeconds > renewSeconds > 1.2 x retrySeconds: a leader must be able to miss a renewal, and must stop before another starts" }}
 {{- end }}
+{{- if ge (int .Values.extender.deadlineMilliseconds) (int (include "tiphys.httpTimeoutMilliseconds" .)) }}
+{{- fail "extender.deadlineMilliseconds must be less than scheduler.httpTimeout: a later answer reaches nobody" }}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.httpTimeoutMilliseconds" -}}
+{{- $text := .Values.scheduler.httpTimeout }}
+{{- $number := regexFind "^[0-9]+" $text | int }}
+{{- if hasSuffix "ms" $text }}{{ $number }}{{ else if hasSuffix "s" $text }}{{ mul 1000 $number }}{{ else }}{{ mul 60000 $number }}{{ end }}
 {{- end }}
