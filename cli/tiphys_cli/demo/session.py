@@ -93,7 +93,7 @@ def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
             namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *map(namespace_manifest, lanes)]
             for namespace in namespaces:
                 cluster.api.create("/api/v1/namespaces", namespace)
-            cluster.apply(installation.manifest(), NAMESPACE)
+            cluster.apply(installation.manifest())
             _wait_for_policies_api(cluster)
             policies = [policy_manifest(lane) for lane in lanes if lane.policy is not None]
             for policy in policies:
@@ -233,7 +233,8 @@ def _until(request: Callable[[], object], what: str) -> None:
         try:
             request()
         except ApiError as error:
-            if error.status != 404 or time.monotonic() > end_s:
+            # 404: not there yet; 429: "storage is (re)initializing", which a fresh custom resource says for a moment
+            if error.status not in (404, 429) or time.monotonic() > end_s:
                 raise ClusterError(f"{what}: {error}") from error
             time.sleep(0.1)
         else:
