@@ -28,7 +28,7 @@ def main() -> int:
         logging.getLogger("tiphys_operator").error("cannot start: %s", error)  # noqa: TRY400 - the message is all a user needs
         return EXIT_USAGE
     logs.set_up(settings.log_level)
-    prometheus_client.disable_created_metrics()  # a second series for every counter, which nobody reads
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody reads
     return asyncio.run(Operator(settings, access, SystemClock()).run())
 
 
