@@ -15,8 +15,8 @@ from tiphys_extender.metrics import Metrics
 from tiphys_extender.wire import Call, encode_neutral, encode_ranked, parse_call, segments
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.domain.clock import Clock
-from tiphys_models.features.encoder import encode
-from tiphys_models.features.readings import CandidateView, PlacementRequest
+from tiphys_models.features.readings import PlacementRequest
+from tiphys_models.placement.state import Glimpse
 from tiphys_models.placement.table import UNKNOWN
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Answerer:
             return 0.0
         return Counter(self._recent).most_common(1)[0][1] / len(self._recent)
 
-    def _decide(self, call: Call, deadline_s: float) -> tuple[Decision, bytes, CandidateView | None]:
+    def _decide(self, call: Call, deadline_s: float) -> tuple[Decision, bytes, Glimpse | None]:
         clock = self._clock
         names = call.names
         if len(names) > self._limits.max_names:
@@ -88,7 +88,7 @@ class Answerer:
         self._world.state.decided(decision.request, best_first[0], now_s)
         return decision, answer, seen
 
-    def _remember(self, decision: Decision, seen: CandidateView | None, took_s: float) -> None:
+    def _remember(self, decision: Decision, seen: Glimpse | None, took_s: float) -> None:
         """Counters and the decision log: nothing here may cost an answer."""
         metrics = self._metrics
         metrics.duration.observe(took_s)
@@ -132,17 +132,17 @@ class Answerer:
             fallback_reason=str(ranking.fallback or "") if ranking is not None else "",
         )
 
-    def _glance(self, request: PlacementRequest, ranking: Ranking) -> CandidateView:
+    def _glance(self, request: PlacementRequest, ranking: Ranking) -> Glimpse:
         rows = ranking.rows[ranking.best_first[:TOP]]
-        return self._world.state.view(request, rows[rows != UNKNOWN])
+        return self._world.state.glimpse(request, rows)
 
 
-def _detail(decision: Decision, seen: CandidateView | None) -> Detail | None:
+def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:
     ranking = decision.ranking
     if ranking is None or seen is None:
         return None
-    best = [decision.names[i] for i in ranking.best_first[:TOP] if ranking.rows[i] != UNKNOWN]
-    return Detail(decision.names, ranking.best_first, ranking.scores, best, encode(seen))
+    best = [decision.names[i] if ranking.rows[i] != UNKNOWN else None for i in ranking.best_first[:TOP]]
+    return Detail(decision.names, ranking.best_first, ranking.scores, best, seen)
 
 
 def _top(decision: Decision, ranking: Ranking) -> tuple[tuple[str, int, float | None], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -91,6 +92,17 @@ class Decision:
         return self.outcome != "neutral"
 
 
+class Freshness:
+    """Which known candidates have readings young enough for the policy."""
+
+    __slots__ = ("all", "count", "mask")
+
+    def __init__(self, mask: BoolArray) -> None:
+        self.mask = mask
+        self.count = int(np.count_nonzero(mask))
+        self.all = self.count == len(mask)
+
+
 class OutOfTime(Exception):
     """The budget of the answer is used up."""
 
@@ -159,7 +171,7 @@ def _rank(
         return NeutralReason.NO_KNOWN_NODE
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
-    fresh: BoolArray = nodes.read_at_s[known_rows] >= oldest_s  # NaN, never read, compares false
+    fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
     judged = _judge(world, spec.policy, spec.model_name, request, known_rows, fresh, len(rows), in_time)
     fallback: FallbackReason | None = None
     if isinstance(judged, FallbackReason):
@@ -199,7 +211,7 @@ def _judge(
     model: str | None,
     request: PlacementRequest,
     rows: IntArray,
-    fresh: BoolArray,
+    fresh: Freshness,
     candidates: int,
     in_time: Callable[[], bool],
 ) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
@@ -208,7 +220,7 @@ def _judge(
     if policy is None:
         return FallbackReason.MODEL_MISSING
     reads_nodes = name in READS_NODES
-    if reads_nodes and 2 * int(np.count_nonzero(fresh)) < candidates:
+    if reads_nodes and 2 * fresh.count < candidates:
         return FallbackReason.READINGS_MISSING
     if not in_time():
         raise OutOfTime
@@ -217,12 +229,18 @@ def _judge(
     except Exception as error:  # noqa: BLE001 - weights are data from elsewhere: the rule answers and the reason is counted
         _report(policy, error)
         return FallbackReason.POLICY_ERROR
-    finite = np.isfinite(scores)
-    if not finite.all() and (np.isinf(scores).any() or (fresh & ~finite).any() or not reads_nodes):
+    # one sum tells whether all is finite; which ones are not is asked only then
+    if not math.isfinite(scores.sum()) and _broken(scores, fresh.mask, reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
-    if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh):
+    if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT
     return policy, scores
+
+
+def _broken(scores: FloatArray, fresh: BoolArray, reads_nodes: bool) -> bool:
+    """Whether a number is wrong, and not only NaN for a node nobody has measured."""
+    finite = np.isfinite(scores)
+    return not finite.all() and bool(np.isinf(scores).any() or (fresh & ~finite).any() or not reads_nodes)
 
 
 def _report(policy: PlacementPolicy, error: Exception) -> None:
@@ -231,15 +249,15 @@ def _report(policy: PlacementPolicy, error: Exception) -> None:
 
 
 def _scores(
-    world: World, policy: PlacementPolicy, name: PolicyName, request: PlacementRequest, rows: IntArray, fresh: BoolArray
+    world: World, policy: PlacementPolicy, name: PolicyName, request: PlacementRequest, rows: IntArray, fresh: Freshness
 ) -> FloatArray:
     """Scores in which stale readings count as missing."""
-    if fresh.all() or name not in READS_NODES:
+    if fresh.all or name not in READS_NODES:
         return world.scores.score(policy, world.state, request, rows)
     if policy.row_wise:
-        return np.where(fresh, world.scores.score(policy, world.state, request, rows), np.nan)
+        return np.where(fresh.mask, world.scores.score(policy, world.state, request, rows), np.nan)
     view = world.state.view(request, rows)
-    readings = np.where(fresh[:, None], view.node_readings, np.float32(np.nan))
+    readings = np.where(fresh.mask[:, None], view.node_readings, np.float32(np.nan))
     return policy.score(replace(view, node_readings=readings), world.state.memory())
 
 

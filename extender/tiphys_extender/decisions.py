@@ -13,6 +13,7 @@ from typing import Any
 
 from tiphys_extender.metrics import Metrics
 from tiphys_models.features.arrays import FloatArray
+from tiphys_models.placement.state import Glimpse
 
 TOP = 3
 _DETAIL_CANDIDATES = 100_000  # about 8 MB of names and scores
@@ -91,10 +92,10 @@ class Detail:
     names: Sequence[str]
     best_first: Sequence[int]
     scores: FloatArray
-    best: Sequence[str]
-    """The known nodes among the first TOP."""
-    features: FloatArray
-    """float32[len(best), 26] at the time of the decision."""
+    best: Sequence[str | None]
+    """The first TOP nodes; None for one that no watch has shown."""
+    seen: Glimpse
+    """What they looked like at the time of the decision."""
 
 
 class DecisionLog:

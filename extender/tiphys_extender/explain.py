@@ -44,5 +44,6 @@ def _features(detail: Detail) -> dict[str, dict[str, float | None]]:
     """By node and name; what nobody measured is null."""
     return {
         node: {feature.name: None if math.isnan(value) else value for feature, value in zip(FEATURES, row, strict=True)}
-        for node, row in zip(detail.best, detail.features.tolist(), strict=True)
+        for node, row in zip(detail.best, detail.seen.features().tolist(), strict=True)
+        if node is not None
     }

@@ -36,11 +36,16 @@ class ScoreNetwork:
 
     def __call__(self, encoded: FloatArray) -> FloatArray:
         """float32[..., 26] -> float64[...]; a missing input counts as the trained mean."""
-        hidden = np.clip(np.nan_to_num((encoded - self.mean) / self.scale, nan=0.0), -self.card.clip, self.card.clip)
+        # in place: a request judges a dozen nodes, where every temporary and every wrapper costs as much as the arithmetic
+        hidden = encoded - self.mean
+        hidden /= self.scale
+        hidden[np.isnan(hidden)] = 0.0
+        np.minimum(np.maximum(hidden, -self.card.clip, out=hidden), self.card.clip, out=hidden)
         for index, (weight, bias) in enumerate(self.weights):
-            hidden = hidden @ weight + bias
+            hidden = hidden @ weight
+            hidden += bias
             if index < len(self.weights) - 1:
-                hidden = np.tanh(hidden)
+                np.tanh(hidden, out=hidden)
         return np.asarray(hidden[..., 0], np.float64)
 
     @property

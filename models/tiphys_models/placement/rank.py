@@ -22,24 +22,32 @@ _TO_UNIT = np.uint64(11)
 
 def tie_breakers(uid: str, name_hash: HashArray) -> FloatArray:
     """A number in [0, 1) for each node, different for every pod, equal in every process."""
-    mixed = (name_hash ^ np.uint64(stable_hash(uid))) * _MIX
+    mixed = name_hash ^ np.uint64(stable_hash(uid))
+    mixed *= _MIX
     mixed ^= mixed >> _SHIFT
     mixed *= _MIX
-    return (mixed >> _TO_UNIT).astype(np.float64) * 2.0**-53
+    mixed >>= _TO_UNIT
+    return mixed * 2.0**-53
 
 
 def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
     """Candidates from best to worst; NaN stands at the median of the known scores."""
     if not len(scores):
         return np.zeros(0, np.int64)
-    unknown = np.isnan(scores)
-    if unknown.any():
-        known = scores[~unknown]
-        scores = np.where(unknown, np.median(known) if len(known) else 0.0, scores)
-    below_best = scores.max() - scores
+    best = scores.max()
+    if best != best:
+        known = scores[~np.isnan(scores)]
+        scores = np.where(np.isnan(scores), np.median(known) if len(known) else 0.0, scores)
+        best = scores.max()
+    below_best = np.subtract(best, scores, dtype=np.float64)
     # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
     width = max(epsilon, float(below_best.max()) * 2.0**-31)
-    return np.argsort(np.floor(below_best / width) + ties if width > 0 else ties)
+    if not width > 0:
+        return np.argsort(ties)
+    below_best /= width
+    np.floor(below_best, out=below_best)
+    below_best += ties
+    return np.argsort(below_best)
 
 
 def levels(best_first: IntArray) -> IntArray:
