@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench import extender as extender_bench
+from tiphys_cli.bench import scheduler as scheduler_bench
 from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result
 from tiphys_cli.cluster.errors import ClusterError
@@ -44,6 +45,37 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
         [("FaaSRank", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
     )
     _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
+
+
+@bench_app.command()
+def scheduler(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Seeds = "0",
+    nodes: Annotated[str, typer.Option(help="comma-separated numbers of nodes")] = "500,5000",
+    pairs: Annotated[int, typer.Option(min=1, max=100, help="alternated pairs of runs a setting")] = 5,
+    pods: Annotated[int, typer.Option(min=100, max=20_000, help="pods of the backlog")] = 1000,
+) -> None:
+    """Pods a second through the real kube-scheduler, with Tiphys and without, in alternated pairs."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        sizes, chosen = parse_numbers(nodes, "nodes", least=2), parse_numbers(seeds, "seeds", least=0)
+        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen)
+        if quick:
+            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True)
+        return scheduler_bench.run(plan, tell)
+
+    result = _guarded(work)
+    ratios = [row for row in result.summary if row["metric"] == "ratio"]
+    bars = Bars(
+        "Pods a second with Tiphys ÷ without, median of pairs",
+        "ratio",
+        [f"{row['nodes']:,} nodes, sampling {row['sampling']}" for row in ratios],
+        [("median ratio", [row["median"] for row in ratios])],
+    )
+    _finish(result, json=json, out=out, check=check, plots={"scheduler.svg": bars})
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
