@@ -10,24 +10,33 @@ from tiphys_extender.metrics import Metrics
 from tiphys_extender.watches import PolicySink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.placement.snapshot import read_snapshot
+from tiphys_models.placement.snapshot import records, taken_at_s
 
 
 def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> tuple[dict[str, Any], dict[str, Any]]:
     """Put nodes, pods and policies into the world, as if just listed; returns readings and idle instances."""
-    snapshot = read_snapshot(path)
-    for node in snapshot.nodes:
-        world.state.put_node(node_facts(node))
-    now_s = clock.now_s()
-    for pod in snapshot.pods:
-        world.state.put_pod(pod_facts(pod), now_s)
+    counts = dict.fromkeys(("nodes", "pods", "policies", "switch"), 0)
+    readings: dict[str, list[float | None]] = {}
+    idle: dict[str, dict[str, float]] = {}
     policies = PolicySink(world, metrics)
-    for policy in snapshot.policies:
-        policies.put(policy)
+    for kind, content in records(path):
+        match kind:
+            case "node":
+                world.state.put_node(node_facts(content))
+                counts["nodes"] += 1
+            case "pod":
+                world.state.put_pod(pod_facts(content), clock.now_s())
+                counts["pods"] += 1
+            case "policy":
+                policies.put(content)
+                counts["policies"] += 1
+            case "readings":
+                readings[content["node"]] = content["values"]
+            case _:
+                idle[content["function"]] = content["nodes"]
     world.synced = True
-    counts = {"nodes": len(snapshot.nodes), "pods": len(snapshot.pods), "policies": len(snapshot.policies), "switch": 0}
     for kind, count in counts.items():
         metrics.cache_objects[kind].set(count)
         metrics.cache_synced[kind].set(1)
-        metrics.last_event[kind].set(snapshot.taken_at_s)
-    return snapshot.readings, snapshot.idle
+        metrics.last_event[kind].set(taken_at_s(path))
+    return readings, idle
