@@ -19,6 +19,9 @@ from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
+_FILE_WIDTH = 220
+"""Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
+
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks: every figure in the documentation comes from one of these.")
 
 Json = Annotated[bool, typer.Option("--json", help="print exactly one JSON object on standard output")]
@@ -119,7 +122,7 @@ def _finish(result: Result, *, json: bool, out: Path | None, check: bool, plots:
 
 
 def _print_tables(result: Result) -> None:
-    console = Console(highlight=False, soft_wrap=not Console().is_terminal)
+    console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=_FILE_WIDTH)
     for title, rows in (("rows", result.rows), ("summary", result.summary)):
         keys = list(dict.fromkeys(key for row in rows for key in row))
         table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))
