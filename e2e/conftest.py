@@ -22,9 +22,10 @@ from tiphys_cli.cluster.errors import ApiError, ClusterError
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
-from tiphys_cli.tools.programs import CONTROL_PLANE
+from tiphys_cli.tools.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
 from tiphys_cli.tools.toolbox import Toolbox
 
+VERSIONS = (DEFAULT_KUBERNETES, "1.35")
 KINDS = ("local", "existing", "kind")
 PROGRAMS = {"local": (*CONTROL_PLANE, "etcd", "kwok", "prometheus"), "existing": ("kubectl",), "kind": ("kubectl",)}
 TEST_TIMEOUT_S = 180
@@ -35,6 +36,7 @@ Condition = Callable[[], object]
 def pytest_addoption(parser: pytest.Parser) -> None:
     default = os.environ.get("TIPHYS_E2E_CLUSTER", "local")
     parser.addoption("--cluster", choices=KINDS, default=default, help="which cluster the end-to-end tests use")
+    parser.addoption("--kubernetes", choices=VERSIONS, default=DEFAULT_KUBERNETES, help="version of the local control plane")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,13 +63,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     capture: Any = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        Toolbox().ensure(PROGRAMS[session.config.getoption("--cluster")])
+        Toolbox(kubernetes=session.config.getoption("--kubernetes")).ensure(PROGRAMS[session.config.getoption("--cluster")])
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The session's cluster, started."""
-    made = make_cluster(request.config.getoption("--cluster"), local=LocalOptions(name=f"e2e-{os.getpid()}"))
+    options = LocalOptions(name=f"e2e-{os.getpid()}", kubernetes=request.config.getoption("--kubernetes"))
+    made = make_cluster(request.config.getoption("--cluster"), local=options)
     try:
         made.start()
     except ClusterError as error:

@@ -128,7 +128,7 @@ def create_nodes(api: ApiClient, nodes: Iterable[SimulatedNode], threads: int = 
     """Create nodes; those that exist already stay as they are.
 
     A bare node costs a second request, which lifts admission's taint; an API server started with
-    `--disable-admission-plugins=TaintNodesByCondition` does not set it and halves the time.
+    `--disable-admission-plugins=TaintNodesByCondition` does not set it and saves that request.
     """
 
     def create(node: SimulatedNode) -> None:
