@@ -84,6 +84,8 @@ def select(documents: Iterable[Document | None]) -> Installation:
         for document in documents
         if document and document.get("kind") in _KINDS and _HOOK not in (document["metadata"].get("annotations") or {})
     ]
+    if not any(document["kind"] == "CustomResourceDefinition" for document in kept):
+        raise ClusterError("the chart renders no CustomResourceDefinition; is crds.enabled false, or its files/crds empty?")
     kept.sort(key=lambda document: _KINDS.index(document["kind"]))
     return Installation(tuple(kept), _scheduler_config(kept))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tiphys_cli.cluster.counters import NodeCounters, NodeLoad
 from tiphys_cli.cluster.nodes import SimulatedNode
 from tiphys_cli.demo.functions import FUNCTIONS, MIB, FunctionProfile
-from tiphys_cli.demo.runtime import Finished, NodeRuntime, Usage
+from tiphys_cli.demo.runtime import Event, NodeRuntime, Usage
 
 # What a call moves besides computing: enough for the disk and network readings to follow the load.
 _READ_REQUEST_BYTES = 64 * 1024
@@ -69,39 +69,39 @@ class Fleet:
         """Whether the node is one of ours."""
         return node in self._nodes
 
-    def submit(self, node: str, call: str, function: FunctionProfile, now_s: float) -> list[Finished]:
-        """A pod runs on a node; returns the calls that ended there meanwhile."""
+    def submit(self, node: str, call: str, function: FunctionProfile, now_s: float) -> list[Event]:
+        """A pod runs on a node; returns what happened there until now."""
         return self._after(node, self._nodes[node].runtime.submit(call, function, now_s))
 
-    def cancel(self, node: str, call: str, now_s: float) -> list[Finished]:
+    def cancel(self, node: str, call: str, now_s: float) -> list[Event]:
         """A pod was deleted."""
         return self._after(node, self._nodes[node].runtime.cancel(call, now_s))
 
-    def advance(self, now_s: float) -> list[Finished]:
-        """Let every node that has something to do catch up; returns the calls that ended."""
-        ended: list[Finished] = []
+    def advance(self, now_s: float) -> list[Event]:
+        """Let every node that has something to do catch up; returns what happened."""
+        events: list[Event] = []
         for name, at_s in self._next_s.items():
             if at_s <= now_s:
-                ended += self._after(name, self._nodes[name].runtime.advance(now_s))
-        return ended
+                events += self._after(name, self._nodes[name].runtime.advance(now_s))
+        return events
 
-    def publish(self, now_s: float) -> list[Finished]:
-        """Bring all readings up to now; returns calls that ended meanwhile."""
-        ended: list[Finished] = []
+    def publish(self, now_s: float) -> list[Event]:
+        """Bring all readings up to now; returns what happened meanwhile."""
+        events: list[Event] = []
         for name, node in self._nodes.items():
-            ended += self._after(name, node.runtime.advance(now_s))
+            events += self._after(name, node.runtime.advance(now_s))
             span_s = now_s - node.shown_s
             usage = node.runtime.usage()
             if span_s >= _SHORTEST_SPAN_S:
                 node.counters.advance(span_s, load_between(node.shown, usage, span_s))
                 node.shown, node.shown_s = usage, now_s
-        return ended
+        return events
 
-    def _after(self, name: str, ended: list[Finished]) -> list[Finished]:
+    def _after(self, name: str, events: list[Event]) -> list[Event]:
         node = self._nodes[name]
         self._next_s[name] = node.runtime.next_event_s()
         _show_idle(node)
-        return ended
+        return events
 
 
 def load_between(before: Usage, after: Usage, span_s: float) -> NodeLoad:

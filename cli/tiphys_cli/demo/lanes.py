@@ -55,9 +55,10 @@ def make_lanes(policies: Sequence[PolicyName] = DEFAULT_POLICIES) -> list[Lane]:
 
 
 def lane_nodes(lane: Lane, count: int = NODES_PER_LANE) -> list[SimulatedNode]:
-    """The machines of a lane. The functions' images lie on all of them, as platforms do that pull ahead."""
+    """The machines of a lane, bare: the demo plays their kubelets itself. The functions' images lie on all of them, as
+    platforms do that pull ahead."""
     images = tuple(SimulatedImage(function.image) for function in FUNCTIONS)
-    return fleet(count, pool=lane.pool, images=lambda _: images)
+    return fleet(count, pool=lane.pool, images=lambda _: images, bare=True)
 
 
 def namespace_manifest(lane: Lane) -> dict[str, Any]:

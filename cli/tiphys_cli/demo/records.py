@@ -18,8 +18,8 @@ class CallRecord:
     bound_s: float | None = None
     """When our watch showed its node."""
     node: str = ""
-    running_s: float | None = None
-    """When its node took it up."""
+    ready_s: float | None = None
+    """When its container computed, by the node's clock."""
     finished_s: float | None = None
     """When its work was done, by the node's clock."""
     done_s: float | None = None

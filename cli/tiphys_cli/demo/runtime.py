@@ -12,6 +12,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from tiphys_cli.demo.functions import FunctionProfile
 
@@ -20,11 +21,20 @@ KEEP_ALIVE_S = 600.0
 _NO_WORK = 1e-9
 
 
+class Step(Enum):
+    """What can happen to a call."""
+
+    READY = "ready"
+    """Its container has started, or was there: it computes from now on."""
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A call that ended."""
+class Event:
+    """Something that happened to a call."""
 
     call: str
+    step: Step
     at_s: float
     cold: bool
 
@@ -51,6 +61,7 @@ class _Container:
     cold: bool
     ready_s: float
     work_core_s: float
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +98,36 @@ class NodeRuntime:
 
     # ---- what happens --------------------------------------------------------------------------------------------
 
-    def submit(self, call: str, function: FunctionProfile, now_s: float) -> list[Finished]:
-        """A call has come to this node; returns the calls that ended before it came."""
-        ended = self.advance(now_s)
+    def submit(self, call: str, function: FunctionProfile, now_s: float) -> list[Event]:
+        """A call has come to this node; returns what happened there until now."""
+        events = self.advance(now_s)
         self._queue.append((call, function))
         self._start_waiting()
-        return ended
+        return events + self._announce()
 
-    def cancel(self, call: str, now_s: float) -> list[Finished]:
+    def cancel(self, call: str, now_s: float) -> list[Event]:
         """A call was taken away (its pod deleted): its container goes with it."""
-        ended = self.advance(now_s)
+        events = self.advance(now_s)
         container = self._busy.pop(call, None)
         if container is not None:
             self._used_bytes -= container.function.memory_bytes
         self._queue = deque(entry for entry in self._queue if entry[0] != call)
         self._start_waiting()
-        return ended
+        return events + self._announce()
 
-    def advance(self, now_s: float) -> list[Finished]:
-        """Let time pass; returns the calls that ended meanwhile, in order."""
-        ended: list[Finished] = []
+    def advance(self, now_s: float) -> list[Event]:
+        """Let time pass; returns what happened meanwhile, in order."""
+        events: list[Event] = []
         while (event_s := self.next_event_s()) <= now_s:
             self._work(event_s)
             self._expire()
-            ended += self._end()
+            events += self._announce()
+            events += self._end()
             self._start_waiting()
+            events += self._announce()
         if now_s > self._now_s:
             self._work(now_s)
-        return ended
+        return events
 
     # ---- what can be seen ----------------------------------------------------------------------------------------
 
@@ -156,13 +169,19 @@ class NodeRuntime:
             self._runnable_s += min(container.function.parallelism, self.cores) * span_s
         self._now_s = until_s
 
-    def _end(self) -> list[Finished]:
+    def _announce(self) -> list[Event]:
+        ready = [c for c in self._busy.values() if c.ready_s <= self._now_s and not c.announced]
+        for container in ready:
+            container.announced = True
+        return [Event(c.call, Step.READY, self._now_s, c.cold) for c in ready]
+
+    def _end(self) -> list[Event]:
         done = [c for c in self._busy.values() if c.ready_s <= self._now_s and c.work_core_s <= _NO_WORK]
         for container in done:
             del self._busy[container.call]
             self._idle.append(_Idle(container.function.name, container.function.memory_bytes, self._now_s))
         self._ended += len(done)
-        return [Finished(c.call, self._now_s, c.cold) for c in done]
+        return [Event(c.call, Step.DONE, self._now_s, c.cold) for c in done]
 
     def _expire(self) -> None:
         while self._idle and self._idle[0].since_s + self.keep_alive_s <= self._now_s:

@@ -21,6 +21,7 @@ from tiphys_cli.demo.chart import NAMESPACE, find_chart, render_chart
 from tiphys_cli.demo.decisions import DecisionLog, compare
 from tiphys_cli.demo.fleet import Fleet
 from tiphys_cli.demo.functions import functions_by_name
+from tiphys_cli.demo.kubelets import Kubelets
 from tiphys_cli.demo.lanes import (
     CONTROL,
     DEFAULT_POLICIES,
@@ -32,7 +33,7 @@ from tiphys_cli.demo.lanes import (
     policy_manifest,
 )
 from tiphys_cli.demo.records import CallRecord
-from tiphys_cli.demo.replay import Playground, replay
+from tiphys_cli.demo.replay import replay
 from tiphys_cli.demo.report import DemoResult
 from tiphys_cli.demo.results import ReplayResult, lane_result, problems, summarize
 from tiphys_cli.demo.services import SCRAPE_WINDOW_S, Services, start_services, wait_until_deciding
@@ -49,6 +50,7 @@ SETTLE_S = SCRAPE_WINDOW_S + 2.0
 """Before a replay: the readings' window fills with an idle cluster."""
 _CLEAR_DEADLINE_S = 60.0
 _WATCH_S = 1.0
+_NODE_GRACE_S = 7 * 86_400
 
 Result = TypeVar("Result")
 
@@ -83,7 +85,9 @@ def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
     chart = find_chart(options.chart)
     lanes = make_lanes(options.policies)
     programs = toolbox.ensure(["helm", "prometheus"])
-    with LocalCluster(LocalOptions(name=RUN_NAME), toolbox) as cluster:
+    # Our nodes renew no lease and need no kwok: the demo plays their kubelets, because their pods are ready after a start
+    # that takes its time, and not at once.
+    with LocalCluster(LocalOptions(name=RUN_NAME, kwok=False, node_monitor_grace_s=_NODE_GRACE_S), toolbox) as cluster:
         with toolbox.progress.step(f"{options.nodes_per_lane * len(lanes)} nodes, roles and policies") as step:
             installation = render_chart(programs["helm"], chart, cluster.version)
             nodes = {lane.namespace: lane_nodes(lane, options.nodes_per_lane) for lane in lanes}
@@ -130,21 +134,21 @@ class Audience(Protocol):
 async def play(stage: Stage, options: DemoOptions, audience: Audience) -> DemoResult:
     """Replay every seed; with `keep`, go on playing the nodes until cancelled."""
     async with KubeClient(find_access(stage.cluster.kubeconfig), user_agent="tiphys-demo") as client:
-        playground = Playground(client, stage.fleet, functions_by_name())
-        return await alongside(playground.run(), _script(client, stage, playground, options, audience))
+        kubelets = Kubelets(client, stage.fleet, functions_by_name())
+        return await alongside(kubelets.run(), _script(client, stage, kubelets, options, audience))
 
 
-async def _script(client: KubeClient, stage: Stage, playground: Playground, options: DemoOptions, audience: Audience) -> DemoResult:
+async def _script(client: KubeClient, stage: Stage, kubelets: Kubelets, options: DemoOptions, audience: Audience) -> DemoResult:
     begin_s = time.monotonic()
     async with asyncio.timeout(READY_DEADLINE_S):
-        await playground.ready.wait()
+        await kubelets.ready.wait()
     replays = []
     for number, seed in enumerate(options.seeds):
         if number:
-            await _clear(client, stage, playground)
+            await _clear(client, stage, kubelets)
         await asyncio.sleep(SETTLE_S)
         audience.started(seed)
-        replays.append(await _one_seed(stage, playground, options, seed, audience))
+        replays.append(await _one_seed(stage, kubelets, options, seed, audience))
     result = DemoResult(
         version=metadata.version("tiphys"),
         kubernetes=stage.cluster.version,
@@ -177,7 +181,7 @@ async def alongside(background: Coroutine[Any, Any, None], work: Coroutine[Any, 
         await asyncio.gather(endless, finite, return_exceptions=True)
 
 
-async def _one_seed(stage: Stage, playground: Playground, options: DemoOptions, seed: int, audience: Audience) -> ReplayResult:
+async def _one_seed(stage: Stage, kubelets: Kubelets, options: DemoOptions, seed: int, audience: Audience) -> ReplayResult:
     calls = make_calls(seed, options.shape)
     log = DecisionLog(stage.services.status_url, stage.services.token)
     log.skip()
@@ -189,9 +193,9 @@ async def _one_seed(stage: Stage, playground: Playground, options: DemoOptions, 
         if time.monotonic() - checked_s > _WATCH_S:
             checked_s = time.monotonic()
             stage.services.check()
-        audience.progress(elapsed_s, list(playground.records.values()))
+        audience.progress(elapsed_s, list(kubelets.records.values()))
 
-    records = await replay(playground, stage.lanes, calls, run=f"s{seed}", drain_deadline_s=DRAIN_DEADLINE_S, progress=tick)
+    records = await replay(kubelets, stage.lanes, calls, run=f"s{seed}", drain_deadline_s=DRAIN_DEADLINE_S, progress=tick)
     decisions = log.read()
     span_s = options.shape.span_s
     results = []
@@ -202,9 +206,9 @@ async def _one_seed(stage: Stage, playground: Playground, options: DemoOptions, 
     return ReplayResult(seed, span_s, time.monotonic() - begin_s, tuple(results), tuple(records))
 
 
-async def _clear(client: KubeClient, stage: Stage, playground: Playground) -> None:
+async def _clear(client: KubeClient, stage: Stage, kubelets: Kubelets) -> None:
     """Remove the pods and the containers of the former seed: every replay starts cold."""
-    playground.records = {}
+    kubelets.records = {}
     for lane in stage.lanes:
         await client.request("DELETE", f"/api/v1/namespaces/{lane.namespace}/pods", params={"gracePeriodSeconds": "0"})
     end_s = time.monotonic() + _CLEAR_DEADLINE_S

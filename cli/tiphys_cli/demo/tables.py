@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tiphys_cli.demo.lanes import CONTROL
@@ -21,6 +22,8 @@ class Column:
 
     title: str
     cell: Callable[[LaneSummary], str]
+    narrow: str = ""
+    """Title on a terminal; empty: not shown there, another table says it."""
 
 
 def _number(of: Callable[[LaneSummary], Figure], digits: int) -> Callable[[LaneSummary], str]:
@@ -28,14 +31,14 @@ def _number(of: Callable[[LaneSummary], Figure], digits: int) -> Callable[[LaneS
 
 
 COLUMNS = (
-    Column("placed by", lambda s: s.lane),
-    Column("calls", lambda s: str(s.calls) if not s.lost else f"{s.calls} ({s.lost} lost)"),
-    Column("mean s", _number(lambda s: s.mean_s, 2)),
-    Column("p95 s", _number(lambda s: s.p95_s, 2)),
-    Column("p99 s", _number(lambda s: s.p99_s, 2)),
-    Column("cold starts", _number(lambda s: s.cold_starts, 0)),
-    Column("mean in flight", _number(lambda s: s.mean_inflight, 1)),
-    Column(f"mean, % of {CONTROL}", lambda s: "100" if s.lane == CONTROL else show(s.pct_of_control, 1)),
+    Column("placed by", lambda s: s.lane, "placed by"),
+    Column("calls", lambda s: str(s.calls) if not s.lost else f"{s.calls} ({s.lost} lost)", "calls"),
+    Column("mean s", _number(lambda s: s.mean_s, 2), "mean s"),
+    Column("p95 s", _number(lambda s: s.p95_s, 2), "p95 s"),
+    Column("p99 s", _number(lambda s: s.p99_s, 2), "p99 s"),
+    Column("cold starts", _number(lambda s: s.cold_starts, 0), "cold"),
+    Column("mean in flight", _number(lambda s: s.mean_inflight, 1), "in flight"),
+    Column(f"mean, % of {CONTROL}", lambda s: "100" if s.lane == CONTROL else show(s.pct_of_control, 1), "% of control"),
     Column("decided by policy", lambda s: share(s.scored_share)),
     Column("bound to the node answered 10", lambda s: share(s.best_bound_share)),
 )
@@ -60,11 +63,10 @@ def share(value: float | None) -> str:
 
 def result_table(summaries: Sequence[LaneSummary]) -> Table:
     """For a terminal."""
-    table = Table(title="Completion time of a call: from the moment it is due until its pod is done")
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column.title, justify="left" if index == 0 else "right")
+    shown = [column for column in COLUMNS if column.narrow]
+    table = _table("Completion time: from the moment a call is due until its pod is done", [column.narrow for column in shown])
     for summary in summaries:
-        table.add_row(*(column.cell(summary) for column in COLUMNS))
+        table.add_row(*(column.cell(summary) for column in shown))
     return table
 
 
@@ -96,9 +98,8 @@ def verdict(summaries: Sequence[LaneSummary]) -> str:
 
 def live_table(elapsed_s: float, span_s: float, lanes: Sequence[str], records: Sequence[CallRecord]) -> Table:
     """How far the replay is."""
-    table = Table(title=f"{elapsed_s:.0f} s of {span_s:.0f} s" + (", waiting for the last calls" if elapsed_s > span_s else ""))
-    for title in ("placed by", "came", "in flight", "done", "cold", "mean s"):
-        table.add_column(title, justify="left" if title == "placed by" else "right")
+    title = f"{elapsed_s:.0f} s of {span_s:.0f} s" + (", waiting for the last calls" if elapsed_s > span_s else "")
+    table = _table(title, ("placed by", "came", "in flight", "done", "cold", "mean s"))
     for lane in lanes:
         table.add_row(lane, *_live_cells(elapsed_s, [record for record in records if record.lane == lane]))
     return table
@@ -115,20 +116,8 @@ def live_line(elapsed_s: float, lanes: Sequence[str], records: Sequence[CallReco
 
 def decisions_table(replays: Sequence[ReplayResult]) -> Table:
     """What the extender answered, lane by lane."""
-    table = Table(title="Answers of the extender (the last one of each pod)")
-    titles = (
-        "placed by",
-        "seed",
-        "scored",
-        "fallback",
-        "neutral",
-        "never asked",
-        "best node bound",
-        "nodes asked about",
-        "ms in the extender",
-    )
-    for index, title in enumerate(titles):
-        table.add_column(title, justify="left" if index == 0 else "right")
+    titles = ("placed by", "seed", "scored", "fallback", "neutral", "not asked", "best bound", "nodes", "ms")
+    table = _table("Last answer of the extender for each pod; best bound: pods on the node answered 10", titles)
     for replay in replays:
         for result in replay.lanes:
             said = result.decisions
@@ -140,10 +129,17 @@ def decisions_table(replays: Sequence[ReplayResult]) -> Table:
                 result.lane,
                 str(replay.seed),
                 *(str(number) for number in numbers),
-                f"{said.best_bound} of {compared}",
+                f"{said.best_bound}/{compared}",
                 f"{said.mean_candidates:.1f}",
                 f"{said.mean_ms:.2f}",
             )
+    return table
+
+
+def _table(title: str, titles: Sequence[str]) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for index, column in enumerate(titles):
+        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
     return table
 
 
