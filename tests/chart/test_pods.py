@@ -101,8 +101,9 @@ def environment(container: Manifest) -> dict[str, str]:
 
 def process_of(rendered: Render, name: str) -> Manifest:
     found = [c for spec in rendered.pod_specs().values() for c in spec["containers"] if c["name"] == name]
-    assert len(found) == 1
-    return found[0]
+    (only,) = found
+    process: Manifest = only
+    return process
 
 
 @pytest.mark.parametrize("mode", MODES)
