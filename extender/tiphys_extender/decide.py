@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -229,18 +228,13 @@ def _judge(
     except Exception as error:  # noqa: BLE001 - weights are data from elsewhere: the rule answers and the reason is counted
         _report(policy, error)
         return FallbackReason.POLICY_ERROR
-    # one sum tells whether all is finite; which ones are not is asked only then
-    if not math.isfinite(scores.sum()) and _broken(scores, fresh.mask, reads_nodes):
+    finite = np.isfinite(scores)
+    # NaN alone is honest where nobody has measured the node
+    if not finite.all() and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
     if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT
     return policy, scores
-
-
-def _broken(scores: FloatArray, fresh: BoolArray, reads_nodes: bool) -> bool:
-    """Whether a number is wrong, and not only NaN for a node nobody has measured."""
-    finite = np.isfinite(scores)
-    return not finite.all() and bool(np.isinf(scores).any() or (fresh & ~finite).any() or not reads_nodes)
 
 
 def _report(policy: PlacementPolicy, error: Exception) -> None:

@@ -20,7 +20,7 @@ from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_app import make_hot_app
-from tiphys_extender.http_protocol import counting_protocol
+from tiphys_extender.http_protocol import counting_protocol, open_listener
 from tiphys_extender.logs import set_up
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
@@ -179,8 +179,7 @@ class _Parts:
 
     def _listen(self, app: FastAPI, host: str, port: int, *, hot: bool = False) -> str:
         try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family, backlog=2048)
+            listener = open_listener(host, port)
         except OSError as error:
             raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
         tls = self.tls if hot else None
