@@ -309,7 +309,7 @@ def _operator() -> list[Panel]:
         ),
         Panel(
             "Duration of a reconcile",
-            "All policies, once.",
+            "Time for one pass over all policies.",
             "s",
             ((f"histogram_quantile(0.5, {seconds})", "p50"), (f"histogram_quantile(0.99, {seconds})", "p99")),
         ),
