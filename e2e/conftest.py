@@ -17,15 +17,15 @@ import pytest
 
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.existing import ExistingCluster
-from tiphys_cli.cluster.kind import KindCluster
+from tiphys_cli.cluster.choose import make_cluster
+from tiphys_cli.cluster.errors import ApiError, ClusterError
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
-from tiphys_cli.tools.programs import CONTROL_PLANE
+from tiphys_cli.tools.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
 from tiphys_cli.tools.toolbox import Toolbox
 
+VERSIONS = (DEFAULT_KUBERNETES, "1.35")
 KINDS = ("local", "existing", "kind")
 PROGRAMS = {"local": (*CONTROL_PLANE, "etcd", "kwok", "prometheus"), "existing": ("kubectl",), "kind": ("kubectl",)}
 TEST_TIMEOUT_S = 180
@@ -36,6 +36,7 @@ Condition = Callable[[], object]
 def pytest_addoption(parser: pytest.Parser) -> None:
     default = os.environ.get("TIPHYS_E2E_CLUSTER", "local")
     parser.addoption("--cluster", choices=KINDS, default=default, help="which cluster the end-to-end tests use")
+    parser.addoption("--kubernetes", choices=VERSIONS, default=DEFAULT_KUBERNETES, help="version of the local control plane")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,24 +63,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     capture: Any = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        Toolbox().ensure(PROGRAMS[session.config.getoption("--cluster")])
+        Toolbox(kubernetes=session.config.getoption("--kubernetes")).ensure(PROGRAMS[session.config.getoption("--cluster")])
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The session's cluster, started."""
-    kind = request.config.getoption("--cluster")
-    made: Cluster
-    if kind == "local":
-        made = LocalCluster(LocalOptions(name=f"e2e-{os.getpid()}"))
-    elif kind == "kind":
-        made = KindCluster()
-    else:
-        made = ExistingCluster()
-    with made:
+    options = LocalOptions(name=f"e2e-{os.getpid()}", kubernetes=request.config.getoption("--kubernetes"))
+    made = make_cluster(request.config.getoption("--cluster"), local=options)
+    try:
+        made.start()
+    except ClusterError as error:
+        pytest.exit(f"no cluster, no end-to-end test: {error}", returncode=1)
+    try:
         yield made
         if isinstance(made, LocalCluster) and request.session.testsfailed:
             shutil.copytree(made.options.run_dir / "logs", Path("out") / "e2e-logs", dirs_exist_ok=True)
+    finally:
+        made.stop()
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +117,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     yield name
     cluster.api.delete(path)
     cluster.api.delete(f"{path}/pods", gracePeriodSeconds=0)
-    wait_until(lambda: not list(cluster.api.items(f"{path}/pods")), 60, f"pods of {name} gone")
+    wait_until(lambda: not cluster.api.items(f"{path}/pods"), 60, f"pods of {name} gone")
 
 
 def ready_nodes(api: ApiClient) -> set[str]:

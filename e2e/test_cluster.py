@@ -41,7 +41,7 @@ def make_pods(api: ApiClient, namespace: str, count: int, scheduler: str = "defa
 
 
 def pods_of(api: ApiClient, namespace: str) -> list[dict[str, Any]]:
-    return list(api.items(f"/api/v1/namespaces/{namespace}/pods"))
+    return api.items(f"/api/v1/namespaces/{namespace}/pods")
 
 
 def phases(api: ApiClient, namespace: str) -> Counter[str]:
@@ -145,6 +145,24 @@ def test_pods_finish_when_told_and_not_before(local: LocalCluster, namespace: st
         "the Job is complete",
     )
     assert phases(local.api, namespace) == {"Succeeded": 6}
+
+
+@pytest.mark.needs_kwok
+@pytest.mark.usefixtures("simulated_nodes")
+def test_a_watch_tells_what_happens_after_a_list(local: LocalCluster, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    make_pods(local.api, namespace, 1)
+    listed, version = local.api.snapshot(path)
+    assert [p["metadata"]["name"] for p in listed] == ["pod-0"]
+    local.api.create(path, pod("late"))
+    seen = []
+    for event in local.api.watch(path, version, timeout_s=20):
+        seen.append((event["type"], event["object"]["metadata"]["name"]))
+        if event["object"]["metadata"]["name"] == "late" and event["object"]["status"]["phase"] == "Running":
+            break
+    assert ("ADDED", "late") in seen
+    assert ("ADDED", "pod-0") not in seen
+    assert list(local.api.watch(path, local.api.snapshot(path)[1], timeout_s=1)) == []
 
 
 @pytest.mark.needs_kwok

@@ -1,5 +1,6 @@
 """The pure parts of the local cluster: certificates, command lines, configurations, kubeconfigs."""
 
+import json
 import ssl
 import stat
 import threading
@@ -163,6 +164,26 @@ def test_a_kubeconfig_may_name_files_beside_it(tmp_path: Path) -> None:
     }
     (tmp_path / "config").write_text(yaml.safe_dump(document))
     assert read_kubeconfig(tmp_path / "config") == Credentials("https://x", b"ca", token="secret")
+
+
+def test_a_kubeconfig_may_run_a_program_for_its_token(tmp_path: Path) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-a-program"},
+    }
+    program = tmp_path / "login"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    program.chmod(0o755)
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    document = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://cloud.example"}}],
+        "users": [{"name": "u", "user": {"exec": login}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(document))
+    assert read_kubeconfig(tmp_path / "config") == Credentials("https://cloud.example", None, token="from-a-program")
 
 
 def test_a_context_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:

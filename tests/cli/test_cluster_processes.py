@@ -14,7 +14,9 @@ import pytest
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.identity import identity_of
-from tiphys_cli.cluster.processes import RANK_APISERVER, RANK_CLIENT, RANK_ETCD, ProcessTable
+from tiphys_cli.cluster.ports import free_ports
+from tiphys_cli.cluster.processes import RANK_APISERVER, RANK_CLIENT, RANK_ETCD, Process, ProcessTable
+from tiphys_cli.cluster.readiness import PortTakenError, wait_healthy
 from tiphys_cli.cluster.runs import Run, claim, sweep
 
 SLEEP = ("/bin/sleep", "60")
@@ -111,6 +113,42 @@ def test_signals_to_a_dead_process_say_so(table: ProcessTable) -> None:
     process.kill()
     with pytest.raises(ClusterError, match="is not running; its log"):
         process.pause()
+
+
+SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/healthz" else 500)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def serve(table: ProcessTable, name: str, port: int) -> Process:
+    return table.start(name, (sys.executable, "-c", SERVER, str(port)), url=f"http://127.0.0.1:{port}")
+
+
+def test_a_server_is_waited_for_and_one_that_stays_ill_has_its_log_shown(table: ProcessTable) -> None:
+    process = serve(table, "server", free_ports(1)[0])
+    wait_healthy(process, "/healthz", None, 10)
+    with pytest.raises(ClusterError, match=r"not healthy within 0 s \(500\); the end of its log"):
+        wait_healthy(process, "/other", None, 0.2)
+
+
+def test_another_programs_answer_on_a_taken_port_is_not_ours(table: ProcessTable) -> None:
+    port = free_ports(1)[0]
+    wait_healthy(serve(table, "first", port), "/healthz", None, 10)
+    second = serve(table, "second", port)
+    until(lambda: not second.alive())
+    with pytest.raises(PortTakenError, match="second: its port was taken"):
+        wait_healthy(second, "/healthz", None, 10)
+
+
+def test_a_server_that_dies_is_reported_with_the_end_of_its_log(table: ProcessTable) -> None:
+    process = table.start("server", ("/bin/sh", "-c", "echo bad flag; exit 1"), url="http://127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"server ended at its start(?s:.*)bad flag"):
+        wait_healthy(process, "/healthz", None, 10)
 
 
 def test_a_zombie_is_not_alive() -> None:

@@ -216,13 +216,17 @@ class _Api(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.startswith("/missing"):
             self._say(404, {"reason": "NotFound", "message": "no such thing"})
+        elif "watch=1" in self.path and "resourceVersion=1&" in self.path:
+            self._say(200, {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}})
+        elif "watch=1" in self.path:
+            self._say(200, {"type": "ADDED", "object": {"n": 4}})
         elif "continue=more" in self.path:
             self._say(200, {"items": [{"n": 3}], "metadata": {}})
         else:
             self._say(200, {"items": [{"n": 1}, {"n": 2}], "metadata": {"continue": "more"}})
 
     def _say(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
+        data = json.dumps(body).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -252,6 +256,19 @@ def test_lists_are_read_page_by_page_and_refusals_are_errors() -> None:
         pytest.raises(ClusterError, match="no answer from"),
     ):
         api.get("/things")
+
+
+def test_a_watch_yields_events_and_an_expired_one_is_an_error() -> None:
+    server = serve()
+    with ApiClient(Credentials(f"http://127.0.0.1:{server.server_port}", None)) as api:
+        assert [event["object"]["n"] for event in api.watch("/things", "7")] == [4]
+        with pytest.raises(ApiError) as expired:
+            list(api.watch("/things", "1"))
+        assert (expired.value.status, expired.value.reason) == (410, "Expired")
+        with pytest.raises(ApiError, match="404"):
+            list(api.watch("/missing", "7"))
+    server.shutdown()
+    server.server_close()
 
 
 def test_many_threads_share_one_client_and_the_first_error_comes_out() -> None:

@@ -43,7 +43,10 @@ def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
 def test_inline_certificates_make_a_verifying_context(tmp_path: Path) -> None:
     ca = trustme.CA()
     client = ca.issue_cert("client")
-    encode = lambda pem: base64.b64encode(pem).decode()  # noqa: E731
+
+    def encode(pem: bytes) -> str:
+        return base64.b64encode(pem).decode()
+
     user = {
         "client-certificate-data": encode(client.cert_chain_pems[0].bytes()),
         "client-key-data": encode(client.private_key_pem.bytes()),

@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import policy_object, view
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.facts import node_facts, pod_facts
 from tiphys_models.features.prometheus import ReadingTableBuilder, Sample, parse_vector
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, read_snapshot, readings_of, write_snapshot
@@ -98,8 +98,13 @@ def test_a_snapshot_survives_the_file_and_holds_no_secret(tmp_path: Path) -> Non
     write_snapshot(example(), path)
     assert b"s3cret" not in path.read_bytes()
     assert b"secret-label" not in path.read_bytes()
+    kept = read_snapshot(path)
     filled = PlacementState()
-    read_snapshot(path).fill(filled, now_s=200.0)
+    filled.put_node(node_facts(kept.nodes[0]))
+    filled.put_pod(pod_facts(kept.pods[0]), 200.0)
+    values = np.array([[np.nan if v is None else v for v in kept.readings["n0"]]], np.float32)
+    filled.put_readings(["n0"], values, np.array([200.0]))
+    assert (kept.idle, kept.taken_at_s, kept.policies[0]["spec"]) == ({"a/f": {"n0": 2.0}}, 100.0, {"mode": "Active"})
     seen = view(filled)
     assert (seen.inflight[0], seen.available_memory_bytes[0], seen.node_readings[0, 0]) == (1, 3 * 2**30, 1.5)
     assert np.isnan(seen.node_readings[0, 1])
@@ -111,20 +116,22 @@ def test_a_reading_table_becomes_snapshot_rows_with_nulls() -> None:
     assert readings_of(builder.build()) == {"n0": [2.0] + [None] * (len(NODE_READINGS) - 1)}
 
 
+HEADER = b'{"format": "tiphys-snapshot/1", "feature_schema": "faasrank-26/1", "taken_at_s": 1}\n'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not JSON"),
-        (b"[]", "no format"),
+        (b"", "line 1 is not JSON"),
+        (b"[]", "no JSON object"),
+        (b"{}", "no format"),
         (b'{"format": "tiphys-snapshot/1"}', "holds readings"),
-        (orjson.dumps({"format": "tiphys-snapshot/1", "feature_schema": "faasrank-26/1"}), "incomplete"),
-        (
-            orjson.dumps({"format": "tiphys-snapshot/1", "feature_schema": "faasrank-26/1", "taken_at_s": 1, "nodes": [], "pods": [],
-                          "policies": [], "idle": {}, "readings": {"n": [1]}}),
-            "has not 21",
-        ),
+        (b'{"format": "tiphys-snapshot/1", "feature_schema": "faasrank-26/1"}', "when it was taken"),
+        (HEADER + b'{"node": {}}\n{', "line 3 is not JSON"),
+        (HEADER + b'{"secret": {}}\n', "line 2: expected one of"),
+        (HEADER + b'{"readings": {"node": "n", "values": [1]}}\n', "has not 21"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_snapshot_says_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "s.json"
     path.write_bytes(content)

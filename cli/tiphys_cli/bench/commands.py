@@ -12,11 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench import extender as extender_bench
+from tiphys_cli.bench import scheduler as scheduler_bench
 from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
 from tiphys_models.domain.errors import InvalidInput, TiphysError
+
+_FILE_WIDTH = 220
+"""Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
 
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks: every figure in the documentation comes from one of these.")
 
@@ -44,6 +48,37 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
         [("FaaSRank", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
     )
     _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
+
+
+@bench_app.command()
+def scheduler(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Seeds = "0",
+    nodes: Annotated[str, typer.Option(help="comma-separated numbers of nodes")] = "500,5000",
+    pairs: Annotated[int, typer.Option(min=1, max=100, help="alternated pairs of runs a setting")] = 5,
+    pods: Annotated[int, typer.Option(min=100, max=20_000, help="pods of the backlog")] = 1000,
+) -> None:
+    """Pods a second through the real kube-scheduler, with Tiphys and without, in alternated pairs."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        sizes, chosen = parse_numbers(nodes, "nodes", least=2), parse_numbers(seeds, "seeds", least=0)
+        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen)
+        if quick:
+            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True)
+        return scheduler_bench.run(plan, tell)
+
+    result = _guarded(work)
+    ratios = [row for row in result.summary if row["metric"] == "ratio"]
+    bars = Bars(
+        "Pods a second with Tiphys ÷ without, median of pairs",
+        "ratio",
+        [f"{row['nodes']:,} nodes, sampling {row['sampling']}" for row in ratios],
+        [("median ratio", [row["median"] for row in ratios])],
+    )
+    _finish(result, json=json, out=out, check=check, plots={"scheduler.svg": bars})
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
@@ -87,7 +122,7 @@ def _finish(result: Result, *, json: bool, out: Path | None, check: bool, plots:
 
 
 def _print_tables(result: Result) -> None:
-    console = Console(highlight=False, soft_wrap=not Console().is_terminal)
+    console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=_FILE_WIDTH)
     for title, rows in (("rows", result.rows), ("summary", result.summary)):
         keys = list(dict.fromkeys(key for row in rows for key in row))
         table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))

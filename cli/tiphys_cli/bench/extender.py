@@ -21,13 +21,18 @@ from tiphys_cli.bench.service import Extender, ExtenderOptions, cpu_s, machine_c
 from tiphys_cli.bench.workload import FUNCTIONS, Cell, PrioritizeBodies, write_inputs
 from tiphys_cli.cluster.nodes import fleet
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.placement.rank import MAX_SCORE
 
 POLICY = "faasrank"
+_REAL, _FLOOR = "/prioritize", "/floor"
 JUDGED_NAMES = 500
 MEMORY_LIMIT_MIB = 143.0
 """150 MB (10^6 bytes) in the unit of the rows."""
 _WARM_UP_CALLS = 100
 _CHECK_EVERY = 20
+_SETTLE_S = 0.0004
+"""Between two calls: book-keeping that the server puts off until after an answer must not be charged to the next call, which may be a
+floor call. kube-scheduler too is busy with other things for longer than this between its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +75,16 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
                 "pod_bytes": len(PrioritizeBodies(["n"], 1).body(0)),
             }
             rows += [_row(extender, cell, seed, size, calls, tell) for size, calls in plan.calls]
-            inputs["torch_mapped"] = maps_library(extender.process.pid, "torch")
+            inputs["torch_imported"] = _has_torch(extender)
     return Result(
-        "extender", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, _summary(rows), _claims(rows, inputs["torch_mapped"])
+        "extender",
+        plan.quick,
+        plan.seeds,
+        time.monotonic() - started,
+        inputs,
+        rows,
+        _summary(rows),
+        _claims(rows, inputs["torch_imported"]),
     )
 
 
@@ -82,24 +94,26 @@ def _row(extender: Extender, cell: Cell, seed: int, size: int, calls: int, tell:
     pid = extender.process.pid
     real_ms: list[float] = []
     floor_ms: list[float] = []
+    in_turn = ((_REAL, real_ms), (_FLOOR, floor_ms))
+    calls_of = (in_turn, in_turn[::-1])
     with ClosedLoop(extender.port) as loop:
         first = size * 1_000_000  # no pod of one size comes again in another
         for index in range(first, first + _WARM_UP_CALLS):
             body = bodies.body(index)
-            loop.call("/prioritize", body)
-            loop.call("/floor", body)
+            loop.call(_REAL, body)
+            loop.call(_FLOOR, body)
         before, machine_before, cpu_before, wall_before = _counts(extender), machine_cpu_s(), cpu_s(pid), time.monotonic()
         own_before = time.process_time()
         for index in range(first + _WARM_UP_CALLS, first + _WARM_UP_CALLS + calls):
             body = bodies.body(index)
-            if index % 2:
-                floor_ms.append(loop.call("/floor", body)[0])
-            took_ms, answer = loop.call("/prioritize", body)
-            real_ms.append(took_ms)
-            if not index % 2:
-                floor_ms.append(loop.call("/floor", body)[0])
+            for path, taken in calls_of[index % 2]:
+                time.sleep(_SETTLE_S)
+                took_ms, answer = loop.call(path, body)
+                taken.append(took_ms)
+                if path == _REAL:
+                    real_answer = answer
             if index % _CHECK_EVERY == 0:
-                check_answer(answer, size)
+                check_answer(real_answer, size)
         after = _counts(extender)
         used = cpu_s(pid) - cpu_before + time.process_time() - own_before
         wall_s = time.monotonic() - wall_before
@@ -123,21 +137,30 @@ def _row(extender: Extender, cell: Cell, seed: int, size: int, calls: int, tell:
     return row
 
 
+def _has_torch(extender: Extender) -> bool:
+    """By its own word (its list of modules) and by the libraries that the kernel has mapped for it."""
+    _, state = extender.explain("/v1/state")
+    return bool(state["torchImported"]) or maps_library(extender.process.pid, "libtorch")
+
+
 def _counts(extender: Extender) -> dict[str, float]:
     metrics = extender.metrics()
     name = "tiphys_extender_policy_answers_total"
     return {dict(labels).get("policy", ""): value for (found, labels), value in metrics.samples.items() if found == name}
 
 
-def check_answer(answer: bytes, size: int) -> None:
-    """Whether a scored answer keeps the contract; Unavailable says how it does not."""
+def check_answer(answer: bytes, size: int) -> bool:
+    """Whether an answer ranks its hosts (else it is neutral); Unavailable says how it breaks the contract."""
     items = orjson.loads(answer)
-    hosts = {item["Host"] for item in items}
-    best = sum(item["Score"] == 10 for item in items)
-    if len(items) != size or len(hosts) != size:
-        raise Unavailable(f"{size} hosts were asked, {len(hosts)} of {len(items)} answered are distinct")
-    if best != 1 or not all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in items):
+    if len(items) != size or len({item["Host"] for item in items}) != size:
+        raise Unavailable(f"{size} hosts were asked, the answer has {len(items)} items")
+    scores = [item["Score"] for item in items]
+    if not all(type(score) is int and 0 <= score <= MAX_SCORE for score in scores):
+        raise Unavailable(f"a score is no whole number of 0 to {MAX_SCORE}")
+    best = scores.count(MAX_SCORE)
+    if best != 1 and len(set(scores)) != 1:
         raise Unavailable(f"{best} hosts hold the highest score; the best must hold it alone")
+    return best == 1
 
 
 def _summary(rows: list[Row]) -> list[Row]:
@@ -157,7 +180,7 @@ def _rounded(row: Row) -> Row:
     return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
 
 
-def _claims(rows: list[Row], torch_mapped: bool) -> list[Claim]:
+def _claims(rows: list[Row], torch_imported: bool) -> list[Claim]:
     judged = [row for row in rows if row["names"] == JUDGED_NAMES]
     ratio = max((row["p50_ms"] / row["floor_p50_ms"] for row in judged), default=None)
     return [
@@ -165,5 +188,5 @@ def _claims(rows: list[Row], torch_mapped: bool) -> list[Claim]:
         Claim("extender-p99-ms-500-names", max((row["p99_ms"] for row in judged), default=None), 5.0, "<="),
         Claim("extender-peak-mib", max((row["peak_mib"] for row in rows), default=None), MEMORY_LIMIT_MIB, "<="),
         Claim("extender-model-scored", min((row["model_scored"] for row in rows), default=None), 0.99, ">="),
-        Claim("extender-torch-mapped", float(torch_mapped), 0.0, "<="),
+        Claim("extender-torch-imported", float(torch_imported), 0.0, "<="),
     ]

@@ -54,15 +54,42 @@ class ApiClient:
         """One object or one page."""
         return self.request("GET", path, query=query)
 
-    def items(self, path: str, **query: str | int) -> Iterator[dict[str, Any]]:
+    def items(self, path: str, **query: str | int) -> list[dict[str, Any]]:
         """Every object of a list, fetched in pages."""
+        return self.snapshot(path, **query)[0]
+
+    def snapshot(self, path: str, **query: str | int) -> tuple[list[dict[str, Any]], str]:
+        """Every object of a list and the resource version from which a watch continues it."""
+        found: list[dict[str, Any]] = []
         token = ""
         while True:
             page = self.get(path, limit=PAGE, **query, **({"continue": token} if token else {}))
-            yield from page.get("items") or ()
-            token = page.get("metadata", {}).get("continue") or ""
+            found += page.get("items") or ()
+            metadata = page.get("metadata", {})
+            token = metadata.get("continue") or ""
             if not token:
-                return
+                return found, str(metadata.get("resourceVersion", ""))
+
+    def watch(self, path: str, resource_version: str, timeout_s: float = 60.0, **query: str | int) -> Iterator[dict[str, Any]]:
+        """Events after a resource version, until `timeout_s` is over. An expired version is `ApiError` 410: list again."""
+        # On a connection of its own: it is open for as long as the caller iterates.
+        connection = self._connect(timeout_s + self._timeout_s)
+        wanted = {"watch": "1", "resourceVersion": resource_version, "timeoutSeconds": max(1, round(timeout_s)), **query}
+        try:
+            connection.request("GET", f"{self._prefix}{path}?{urlencode(wanted)}", headers=self._headers)
+            answer = connection.getresponse()
+            if answer.status >= 300:
+                raise _error(answer.status, answer.read(), f"watch {path}")
+            for line in answer:
+                event: dict[str, Any] = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ApiError(status.get("code", 500), status.get("reason", "Unknown"), f"watch {path}: {status}")
+                yield event
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(f"watch {path}: {error}") from error
+        finally:
+            connection.close()
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object in a collection."""
@@ -145,12 +172,12 @@ class ApiClient:
         with self._lock:
             if self._idle:
                 return self._idle.pop(), False
+        return self._connect(self._timeout_s), True
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._context is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s), True
-        return (
-            http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._context),
-            True,
-        )
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
 
     def _give_back(self, connection: http.client.HTTPConnection) -> None:
         if connection.sock is not None:  # None: the server asked to close it

@@ -79,13 +79,14 @@ def status(name: Name = "default") -> None:
     processes = ProcessTable(path).all()
     if not processes:
         _fail(ClusterError(f"no cluster {name!r} runs here; start one with: tiphys cluster up"))
-    table = Table("process", "pid", "state", "address", "log")
+    table = Table("process", "pid", "state", "address")
     for process in reversed(processes):
         state = "running" if process.alive() else "gone"
-        table.add_row(process.name, str(process.pid), state, process.url, process.log)
-    console = Console(soft_wrap=not Console().is_terminal)
+        table.add_row(process.name, str(process.pid), state, process.url)
+    console = Console(highlight=False)
     console.print(table)
-    console.print(f"export KUBECONFIG={path / 'admin.kubeconfig'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"logs: {path / 'logs'}", markup=False, soft_wrap=True)
+    console.print(f"export KUBECONFIG={path / 'admin.kubeconfig'}", markup=False, soft_wrap=True)
     if not all(process.alive() for process in processes):
         raise typer.Exit(1)
 

@@ -83,7 +83,7 @@ def _read_with_official_client(path: Path) -> Credentials:
 
     configuration = Configuration()
     official.load_kube_config(str(path), client_configuration=configuration)  # type: ignore[no-untyped-call]
-    bearer = configuration.get_api_key_with_prefix("authorization") or ""
+    bearer = configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""  # the alias is older clients' key
 
     def text(file: str | None) -> bytes | None:
         return Path(file).read_bytes() if file else None

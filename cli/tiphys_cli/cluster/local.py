@@ -1,6 +1,7 @@
 """A real control plane as plain processes on loopback; nodes are simulated by kwok."""
 
 import time
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -122,7 +123,6 @@ class LocalCluster(KubeCluster):
     def start_scheduler(self, options: SchedulerOptions) -> Process:
         """Start one more kube-scheduler and wait until it is healthy (a standby without the Lease is healthy too)."""
         self._running()
-        port = free_ports(1)[0]
         directory = self.options.run_dir / "schedulers"
         directory.mkdir(exist_ok=True)
         kubeconfig = options.kubeconfig or self.options.run_dir / "scheduler.kubeconfig"
@@ -130,10 +130,14 @@ class LocalCluster(KubeCluster):
         config.write_text(options.render(kubeconfig), encoding="utf-8")
         component = self._state()[1].component
         program = str(self.toolbox.path("kube-scheduler"))
-        command = [program, *flags.scheduler(config, kubeconfig, port, component, options.verbosity), *options.flags]
-        process = self.processes.start(options.name, command, RANK_CLIENT, f"https://127.0.0.1:{port}")
-        wait_healthy(process, "/healthz", self.ca_file, self.options.ready_deadline_s)
-        return process
+
+        def start(port: int) -> Process:
+            command = [program, *flags.scheduler(config, kubeconfig, port, component, options.verbosity), *options.flags]
+            process = self.processes.start(options.name, command, RANK_CLIENT, f"https://127.0.0.1:{port}")
+            wait_healthy(process, "/healthz", self.ca_file, self.options.ready_deadline_s)
+            return process
+
+        return _on_a_free_port(start)
 
     def start_prometheus(self, options: PrometheusOptions) -> str:
         """Start a Prometheus on a loopback port of its own; return its URL."""
@@ -142,22 +146,25 @@ class LocalCluster(KubeCluster):
             program = str(self.toolbox.path("prometheus"))
         except ToolError as error:
             raise ClusterError(str(error)) from error
-        port = free_ports(1)[0]
         directory = self.options.run_dir / options.name
         directory.mkdir(exist_ok=True)
         config = directory / "prometheus.yml"
         config.write_text(prometheus_config(options), encoding="utf-8")
-        command = [
-            program,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={directory / 'data'}",
-            f"--storage.tsdb.retention.time={options.retention}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ]
-        process = self.processes.start(options.name, command, RANK_CLIENT, f"http://127.0.0.1:{port}")
-        wait_healthy(process, "/-/ready", None, self.options.ready_deadline_s)
-        return process.url
+
+        def start(port: int) -> Process:
+            command = [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--storage.tsdb.retention.time={options.retention}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ]
+            process = self.processes.start(options.name, command, RANK_CLIENT, f"http://127.0.0.1:{port}")
+            wait_healthy(process, "/-/ready", None, self.options.ready_deadline_s)
+            return process
+
+        return _on_a_free_port(start).url
 
     def process(self, name: str) -> Process:
         """One process by name: `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`, `kwok`, …"""
@@ -286,3 +293,13 @@ class LocalCluster(KubeCluster):
         if self._ports is None or self._certificates is None:
             raise ClusterError("the cluster is not started")
         return self._ports, self._certificates
+
+
+def _on_a_free_port(start: Callable[[int], Process]) -> Process:
+    """Start a server on a port that looked free; take another one if somebody was faster."""
+    for _ in range(_START_ATTEMPTS - 1):
+        try:
+            return start(free_ports(1)[0])
+        except PortTakenError:
+            continue
+    return start(free_ports(1)[0])

@@ -20,11 +20,12 @@ def wait_healthy(process: Process, path: str, ca: Path | None, deadline_s: float
     end = time.monotonic() + deadline_s
     while True:
         seen = probe(process.url + path, context)
-        if seen == "200":
+        alive = process.alive()
+        if seen == "200" and alive:  # not another program's answer on a port that ours did not get
             return
-        if not process.alive():
+        if not alive:
             tail = process.log_tail()
-            if "address already in use" in tail:
+            if "address already in use" in tail.lower():
                 raise PortTakenError(f"{process.name}: its port was taken by another program")
             raise ClusterError(f"{process.name} ended at its start; the end of its log ({process.log}):\n{tail}")
         if time.monotonic() > end:

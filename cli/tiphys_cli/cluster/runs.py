@@ -40,6 +40,12 @@ class Run:
             return True
         return identity_of(int(str(owner["pid"]))) == owner["identity"]
 
+    def owner_pid(self) -> int | None:
+        """The program that started it, if it still lives."""
+        owner = _owner(self.path)
+        pid = int(str(owner.get("pid", 0)))
+        return pid if pid and identity_of(pid) == owner.get("identity") else None
+
     def remove(self) -> None:
         """End its processes in order, then delete it."""
         ProcessTable(self.path).stop_all()

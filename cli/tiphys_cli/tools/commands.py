@@ -46,7 +46,8 @@ def list_programs() -> None:
             raise _fail(error) from error
         state = "ready" if found else ("on demand" if program.on_demand else "not built")
         table.add_row(program.name, program.module.version, state, str(found or ""))
-    Console(soft_wrap=not Console().is_terminal).print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)  # a pipe gets whole paths
 
 
 def _fail(error: Exception) -> typer.Exit:

@@ -33,6 +33,8 @@ class Reason(StrEnum):
     """Routed=False: selected pods name another scheduler, so nobody asks us about them."""
     NO_PODS = "NoPods"
     """Routed=Unknown: the selector matches no pod at the moment."""
+    PODS_UNKNOWN = "PodsUnknown"
+    """Routed=Unknown: the operator could not list pods; the message says why."""
     MODEL_NOT_NEEDED = "ModelNotNeeded"
     MODEL_LOADED = "ModelLoaded"
     MODEL_MISSING = "ModelMissing"
@@ -61,6 +63,10 @@ class NeutralReason(StrEnum):
     """The kill switch is on."""
     OTHER_SCHEDULER = "other-scheduler"
     """The pod names a scheduler that is not ours."""
+    BAD_POD = "bad-pod"
+    """The request's pod cannot be read; its candidates can."""
+    TOO_MANY_NAMES = "too-many-names"
+    """More candidates than the extender is set to judge."""
 
 
 class FallbackReason(StrEnum):

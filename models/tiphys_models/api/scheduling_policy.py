@@ -31,6 +31,11 @@ def _whole_number(value: Any) -> Any:
     return value
 
 
+def _without_nulls(data: Any) -> Any:
+    """A null is a missing field: the API server prunes it before it fills in defaults."""
+    return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
 Integer = Annotated[int, BeforeValidator(_whole_number)]
 LabelKey = Annotated[str, StringConstraints(pattern=_LABEL_KEY, min_length=1, max_length=_LABEL_KEY_MAX)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
@@ -42,11 +47,8 @@ class _Api(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        """A null is a missing field: the API server prunes it before it fills in defaults."""
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None}
+    def _nulls_are_missing(cls, data: Any) -> Any:
+        return _without_nulls(data)
 
 
 class CelRule:
@@ -88,7 +90,9 @@ class SelectorRequirement(_Api):
 class PodSelector(_Api):
     """Which pods of the policy's own namespace; empty selects all of them."""
 
-    match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64, description="Labels a pod must have, exactly.")
+    match_labels: Annotated[dict[LabelKey, LabelValue], BeforeValidator(_without_nulls)] = Field(
+        default_factory=dict, max_length=64, description="Labels a pod must have, exactly."
+    )
     match_expressions: list[SelectorRequirement] = Field(
         default_factory=list, max_length=64, description="Further requirements; all must hold."
     )

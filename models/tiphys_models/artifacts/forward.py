@@ -20,8 +20,17 @@ def score_rows(
     bias_2: FloatArray,
 ) -> FloatArray:
     """float32[rows, inputs] -> float64[rows]; a missing input counts as the trained mean."""
-    hidden = (encoded - mean) / scale
-    hidden = np.where(np.isnan(hidden), np.float32(0), np.minimum(np.maximum(hidden, np.float32(-clip)), np.float32(clip)))
-    hidden = np.tanh(hidden @ weight_0 + bias_0)
-    hidden = np.tanh(hidden @ weight_1 + bias_1)
-    return (hidden @ weight_2 + bias_2)[:, 0].astype(np.float64)
+    # in place: a request judges a dozen nodes, where every temporary costs as much as the arithmetic
+    hidden = encoded - mean
+    hidden /= scale
+    hidden = np.where(np.isnan(hidden), np.float32(0), hidden)
+    np.maximum(hidden, np.float32(-clip), hidden)
+    np.minimum(hidden, np.float32(clip), hidden)
+    hidden = hidden @ weight_0
+    hidden += bias_0
+    np.tanh(hidden, hidden)
+    hidden = hidden @ weight_1
+    hidden += bias_1
+    np.tanh(hidden, hidden)
+    hidden = hidden @ weight_2
+    return (hidden[:, 0] + bias_2[0]).astype(np.float64)

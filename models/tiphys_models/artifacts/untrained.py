@@ -18,8 +18,7 @@ _WIDTHS = (len(FEATURES), 32, 16, 1)
 def write_untrained(directory: Path, name: str, rng: np.random.Generator) -> ScoreNetwork:
     """Write NAME.json and NAME.safetensors and load them as any artifact is loaded."""
     layers = tuple(
-        (rng.normal(0, 1 / np.sqrt(a), (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
-        for a, b in pairwise(_WIDTHS)
+        (rng.normal(0, 1 / np.sqrt(a), (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32)) for a, b in pairwise(_WIDTHS)
     )
     weights = pack_weights(layers)
     card = ModelCard(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tiphys_models.domain.quantity import cpu_milli, memory_bytes, timestamp_s
@@ -63,6 +64,7 @@ def function_of(metadata: Mapping[str, Any]) -> str:
     return ""
 
 
+@lru_cache(maxsize=4096)
 def image_name(image: str) -> str:
     """The name the kubelet reports for an image: registry, `library/` and tag made explicit."""
     name, at, digest = image.partition("@")

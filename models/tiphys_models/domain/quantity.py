@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 
 from tiphys_models.domain.errors import InvalidInput
 
@@ -26,11 +27,13 @@ def quantity(text: str | float) -> float:
     return float(match[1]) * _SUFFIXES[match[2] or ""]
 
 
+@lru_cache(maxsize=4096)  # clusters use few different requests, and every pod event asks
 def cpu_milli(text: str | float) -> int:
     """Milli-cores."""
     return round(quantity(text) * 1000)
 
 
+@lru_cache(maxsize=4096)
 def memory_bytes(text: str | float) -> int:
     """Bytes."""
     return round(quantity(text))

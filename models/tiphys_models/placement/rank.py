@@ -27,29 +27,35 @@ def tie_breakers(uid: str, name_hash: HashArray) -> FloatArray:
 
 def mixed_ties(uid_hash: np.uint64, name_hash: HashArray) -> FloatArray:
     """The same from hashes; simulators compile this function."""
-    mixed = (name_hash ^ uid_hash) * _MIX
-    mixed = (mixed ^ (mixed >> _SHIFT)) * _MIX
-    return (mixed >> _TO_UNIT).astype(np.float64) * 2.0**-53
+    mixed = name_hash ^ uid_hash
+    mixed *= _MIX
+    mixed ^= mixed >> _SHIFT
+    mixed *= _MIX
+    mixed >>= _TO_UNIT
+    return mixed * 2.0**-53
 
 
 def sort_key(scores: FloatArray, ties: FloatArray, epsilon: float) -> FloatArray:
     """Smallest first: which epsilon-wide bucket below the best, then the tie-breaker. No score may be NaN."""
-    below_best = scores.max() - scores
+    below_best = np.subtract(scores.max(), scores) * 1.0
     # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
     width = max(epsilon, below_best.max() * 2.0**-31)
-    if width > 0:
-        return np.floor(below_best / width) + ties
-    return ties
+    if not width > 0:
+        return ties
+    below_best /= width
+    below_best = np.floor(below_best)
+    below_best += ties
+    return below_best
 
 
 def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
     """Candidates from best to worst; NaN stands at the median of the known scores."""
     if not len(scores):
         return np.zeros(0, np.int64)
-    unknown = np.isnan(scores)
-    if unknown.any():
-        known = scores[~unknown]
-        scores = np.where(unknown, np.median(known) if len(known) else 0.0, scores)
+    best = scores.max()
+    if best != best:
+        known = scores[~np.isnan(scores)]
+        scores = np.where(np.isnan(scores), np.median(known) if len(known) else 0.0, scores)
     return np.argsort(sort_key(scores, ties, epsilon))
 
 

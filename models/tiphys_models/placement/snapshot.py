@@ -1,26 +1,27 @@
 """A cluster in a file: nodes, pods, policies and readings, enough for the extender to answer without an API server.
 
-Written by `tiphys snapshot`, made up by benchmarks and contract tests, sent in by users who want help. It holds no environment,
-no secrets and no annotations: objects are cut down to what `node_facts` and `pod_facts` read.
+JSON lines: a header, then one object a line. Written by `tiphys snapshot`, made up by benchmarks and contract tests, sent in by
+users who want help. It holds no environment, no secrets and no annotations: objects are cut down to what `node_facts` and
+`pod_facts` read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.facts import FUNCTION_LABEL, INSTANCE_TYPE_LABEL, node_facts, pod_facts
+from tiphys_models.domain.facts import FUNCTION_LABEL, INSTANCE_TYPE_LABEL
 from tiphys_models.features.prometheus import ReadingTable
 from tiphys_models.features.schema import NODE_READINGS, SCHEMA
-from tiphys_models.placement.state import PlacementState
 
 FORMAT = "tiphys-snapshot/1"
+_KINDS = ("node", "pod", "policy", "readings", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,56 +35,85 @@ class Snapshot:
     readings: dict[str, list[float | None]] = field(default_factory=dict)
     idle: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def fill(self, state: PlacementState, now_s: float) -> None:
-        """Put everything into a state, as if it had just been seen and measured."""
-        for node in self.nodes:
-            state.put_node(node_facts(node))
-        for pod in self.pods:
-            state.put_pod(pod_facts(pod), now_s)
-        if self.readings:
-            values = np.array([[np.nan if v is None else v for v in row] for row in self.readings.values()], np.float32)
-            state.put_readings(list(self.readings), values, np.full(len(self.readings), now_s))
-        if self.idle:
-            state.put_idle(self.idle, now_s)
+
+def records(path: Path) -> Iterator[tuple[str, Any]]:
+    """(kind, content) of each line but the first, one in memory at a time; InvalidInput says what is wrong and where."""
+    try:
+        with path.open("rb") as file:
+            _check_header(_line(file.readline(), path, 1), path)
+            for number, raw in enumerate(file, start=2):
+                line = _line(raw, path, number)
+                if len(line) != 1 or (kind := next(iter(line))) not in _KINDS:
+                    raise InvalidInput(f"snapshot {path}, line {number}: expected one of {', '.join(_KINDS)}")
+                if kind == "readings" and len(line[kind].get("values", ())) != len(NODE_READINGS):
+                    raise InvalidInput(f"snapshot {path}, line {number}: a node has not {len(NODE_READINGS)} readings")
+                yield kind, line[kind]
+    except OSError as error:
+        raise InvalidInput(f"cannot read snapshot {path}: {error.strerror}") from error
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """From a file; InvalidInput says what is wrong with it."""
-    try:
-        content = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"cannot read snapshot {path}: {error.strerror}") from error
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"snapshot {path} is not JSON: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InvalidInput(f"snapshot {path} has no format {FORMAT!r}: write it with `tiphys snapshot`")
-    if content.get("feature_schema") != SCHEMA:
-        raise InvalidInput(f"snapshot {path} holds readings of {content.get('feature_schema')!r}, this release reads {SCHEMA!r}")
-    try:
-        snapshot = Snapshot(
-            float(content["taken_at_s"]), content["nodes"], content["pods"], content["policies"], content["readings"], content["idle"]
-        )
-        wrong = [node for node, row in snapshot.readings.items() if len(row) != len(NODE_READINGS)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(f"snapshot {path} is incomplete: {error!r}") from error
-    if wrong:
-        raise InvalidInput(f"snapshot {path}: node {wrong[0]} has not {len(NODE_READINGS)} readings")
+    """The whole file at once."""
+    snapshot = Snapshot(taken_at_s(path), [], [], [])
+    for kind, content in records(path):
+        match kind:
+            case "node":
+                snapshot.nodes.append(content)
+            case "pod":
+                snapshot.pods.append(content)
+            case "policy":
+                snapshot.policies.append(content)
+            case "readings":
+                snapshot.readings[content["node"]] = content["values"]
+            case _:
+                snapshot.idle[content["function"]] = content["nodes"]
     return snapshot
 
 
+def taken_at_s(path: Path) -> float:
+    """When it was taken, seconds since the epoch."""
+    try:
+        with path.open("rb") as file:
+            header = _line(file.readline(), path, 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot read snapshot {path}: {error.strerror}") from error
+    _check_header(header, path)
+    return float(header["taken_at_s"])
+
+
+def _line(raw: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        line = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"snapshot {path}, line {number} is not JSON: {error}") from error
+    if not isinstance(line, dict):
+        raise InvalidInput(f"snapshot {path}, line {number} is no JSON object")
+    return line
+
+
+def _check_header(header: dict[str, Any], path: Path) -> None:
+    if header.get("format") != FORMAT:
+        raise InvalidInput(f"snapshot {path} has no format {FORMAT!r}: write it with `tiphys snapshot`")
+    if header.get("feature_schema") != SCHEMA:
+        raise InvalidInput(f"snapshot {path} holds readings of {header.get('feature_schema')!r}, this release reads {SCHEMA!r}")
+    if not isinstance(header.get("taken_at_s"), int | float):
+        raise InvalidInput(f"snapshot {path} does not say when it was taken")
+
+
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:
-    """To a file, objects cut down."""
-    content = {
-        "format": FORMAT,
-        "feature_schema": SCHEMA,
-        "taken_at_s": snapshot.taken_at_s,
-        "nodes": [slim_node(node) for node in snapshot.nodes],
-        "pods": [slim_pod(pod) for pod in snapshot.pods],
-        "policies": [slim_policy(policy) for policy in snapshot.policies],
-        "readings": snapshot.readings,
-        "idle": snapshot.idle,
-    }
-    path.write_bytes(orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE))
+    """To a file, objects cut down, one a line: a reader never needs the whole cluster in memory."""
+    header = {"format": FORMAT, "feature_schema": SCHEMA, "taken_at_s": snapshot.taken_at_s}
+    lines: Iterable[dict[str, Any]] = chain(
+        [header],
+        ({"node": slim_node(node)} for node in snapshot.nodes),
+        ({"pod": slim_pod(pod)} for pod in snapshot.pods),
+        ({"policy": slim_policy(policy)} for policy in snapshot.policies),
+        ({"readings": {"node": node, "values": values}} for node, values in snapshot.readings.items()),
+        ({"idle": {"function": function, "nodes": nodes}} for function, nodes in snapshot.idle.items()),
+    )
+    with path.open("wb") as file:
+        for line in lines:
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def readings_of(table: ReadingTable) -> dict[str, list[float | None]]:

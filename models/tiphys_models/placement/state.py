@@ -12,13 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
-from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
+from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
+from tiphys_models.placement.table import (
+    CORES,
+    CPU_REQUESTED_MILLI,
+    INFLIGHT,
+    INFLIGHT_MEMORY,
+    MEMORY_CAPACITY,
+    MEMORY_REQUESTED,
+    UNKNOWN,
+    NodeTable,
+    grown,
+)  # fmt: skip
 
 _INIT_TIME_WEIGHT = 0.2
 _INIT_TIME_STEP = 0.1  # kept scores depend on it: publish only changes of 10 % and more
@@ -34,6 +46,28 @@ class StateLimits:
     """Older node readings count as missing."""
     max_idle_age_s: float = 60.0
     """Older reports of idle instances count as missing."""
+
+
+class Glimpse(NamedTuple):
+    """A copy of what some rows showed at one moment."""
+
+    readings: FloatArray
+    numbers: FloatArray
+    idle_instances: FloatArray | None
+    requested_memory_bytes: int
+    init_time_s: float
+
+    def features(self) -> FloatArray:
+        """float32[rows, 26] as the encoder gives them."""
+        encoded = np.full((len(self.readings), len(FEATURES)), np.nan, np.float32)
+        encoded[:, : len(NODE_READINGS)] = self.readings
+        encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
+        encoded[:, COLUMN["inflight"]] = self.numbers[:, INFLIGHT]
+        if self.idle_instances is not None:
+            encoded[:, COLUMN["warm"]] = self.idle_instances
+        encoded[:, COLUMN["requested_memory"]] = self.requested_memory_bytes
+        encoded[:, COLUMN["init_time"]] = self.init_time_s
+        return encoded
 
 
 @dataclass(slots=True)
@@ -54,6 +88,7 @@ class _FunctionState:
     idle_at_s: FloatArray
     taken: FloatArray
     recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
+    unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
     init_time_s: float = math.nan
     init_time_mean_s: float = math.nan
 
@@ -154,6 +189,12 @@ class PlacementState:
             return
         self._count(placement, -1)
         function = self._functions.get(placement.function)
+        if function is not None and placement.in_flight:
+            left = function.unfinished.get(placement.node, 0) - 1
+            if left > 0:
+                function.unfinished[placement.node] = left
+            else:
+                function.unfinished.pop(placement.node, None)
         if function is not None and (recent := function.recent.pop(uid, None)) is not None:
             row = self.nodes.row_of[recent[0]]
             if row != UNKNOWN and recent[1] > function.idle_at_s[row]:
@@ -230,6 +271,8 @@ class PlacementState:
         nodes = self.nodes
         function = self._functions.get(request.function)
         idle = np.full(len(rows), np.nan) if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0)
+        numbers = nodes.numbers[rows]
+        cores, memory_capacity = numbers[:, CORES], numbers[:, MEMORY_CAPACITY]
         return CandidateView(
             request=request,
             rows=rows,
@@ -238,14 +281,26 @@ class PlacementState:
             known_nodes=len(nodes),
             name_hash=nodes.name_hash[rows],
             node_readings=nodes.readings[rows],
-            cores=nodes.cores[rows],
-            memory_capacity_bytes=nodes.memory_capacity[rows],
-            available_memory_bytes=nodes.memory_capacity[rows] - nodes.memory_requested[rows],
-            available_cpu_milli=nodes.cores[rows] * 1000 - nodes.cpu_requested_milli[rows],
-            inflight=nodes.inflight[rows],
-            inflight_memory_bytes=nodes.inflight_memory[rows],
+            cores=cores,
+            memory_capacity_bytes=memory_capacity,
+            available_memory_bytes=memory_capacity - numbers[:, MEMORY_REQUESTED],
+            available_cpu_milli=cores * 1000 - numbers[:, CPU_REQUESTED_MILLI],
+            inflight=numbers[:, INFLIGHT],
+            inflight_memory_bytes=numbers[:, INFLIGHT_MEMORY],
             idle_instances=idle,
             image_present=nodes.images_present(request.images, rows),
+            init_time_s=self.init_time_s(request.function),
+        )
+
+    def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
+        """What `view` would show of a few rows now, for the price of a few copies: to be looked at later, if ever."""
+        nodes = self.nodes
+        function = self._functions.get(request.function)
+        return Glimpse(
+            readings=nodes.readings[rows],
+            numbers=nodes.numbers[rows],
+            idle_instances=None if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0),
+            requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
 
@@ -269,6 +324,15 @@ class PlacementState:
         """How many unfinished pods are bound or reserved."""
         return len(self._placements)
 
+    def crowded(self, function: str, percent: int) -> list[int]:
+        """Rows of the nodes that hold more than this percent of the function's unfinished pods, bound or reserved."""
+        known = self._functions.get(function)
+        if known is None or not known.unfinished:
+            return []
+        limit = sum(known.unfinished.values()) * percent / 100
+        rows = (self.nodes.row_of[node] for node, pods in known.unfinished.items() if pods > limit)
+        return [row for row in rows if row != UNKNOWN]
+
     def is_schedulable(self, name: str) -> bool:
         """Whether the node is known, ready and not cordoned."""
         return name in self._schedulable
@@ -282,6 +346,7 @@ class PlacementState:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)
             function = self._function(placement.function)
+            function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
             row = self.nodes.row_of[placement.node]
             if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
                 function.recent[placement.uid] = (placement.node, placement.at_s)

@@ -9,10 +9,13 @@ import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts
 from tiphys_models.domain.hashing import stable_hash
-from tiphys_models.features.arrays import BoolArray, IntArray
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.features.schema import NODE_READINGS
 
 UNKNOWN = -1
+CORES, MEMORY_CAPACITY, MEMORY_REQUESTED, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY = range(6)
+"""Columns of `NodeTable.numbers`."""
+_NUMBERS = 6
 
 
 class _RowOf(dict[str, int]):
@@ -34,12 +37,7 @@ class NodeTable:
         self.version = np.zeros(capacity, np.int64)
         self._position = np.zeros(capacity, np.int64)
         self.name_hash = np.zeros(capacity, np.uint64)
-        self.cores = np.zeros(capacity)
-        self.memory_capacity = np.zeros(capacity)
-        self.memory_requested = np.zeros(capacity)
-        self.cpu_requested_milli = np.zeros(capacity)
-        self.inflight = np.zeros(capacity)
-        self.inflight_memory = np.zeros(capacity)
+        self._put_numbers(np.zeros((capacity, _NUMBERS)))
         self.readings = np.full((capacity, len(NODE_READINGS)), np.nan, np.float32)
         self.read_at_s = np.full(capacity, np.nan)
 
@@ -128,8 +126,7 @@ class NodeTable:
         self.row_of[name] = row
         self.names[row] = name
         self.name_hash[row] = stable_hash(name)
-        for column in (self.memory_requested, self.cpu_requested_milli, self.inflight, self.inflight_memory):
-            column[row] = 0
+        self.numbers[row] = 0
         self.readings[row] = np.nan
         self.read_at_s[row] = np.nan
         self._nodes_changed()
@@ -139,6 +136,17 @@ class NodeTable:
         self._positions_current = False
         self.touch_all()  # 'first', 'next' and hash homes mean other nodes now
 
+    def _put_numbers(self, numbers: FloatArray) -> None:
+        """One block, so that a view gathers the rows of a request once; the columns are windows into it."""
+        self.numbers = numbers
+        self.cores, self.memory_capacity, self.memory_requested = (
+            numbers[:, CORES],
+            numbers[:, MEMORY_CAPACITY],
+            numbers[:, MEMORY_REQUESTED],
+        )
+        self.cpu_requested_milli = numbers[:, CPU_REQUESTED_MILLI]
+        self.inflight, self.inflight_memory = numbers[:, INFLIGHT], numbers[:, INFLIGHT_MEMORY]
+
     def _grow(self) -> None:
         old = self.capacity
         self._free.extend(range(2 * old - 1, old - 1, -1))
@@ -146,12 +154,7 @@ class NodeTable:
         self.version = grown(self.version, 2 * old, 0)
         self._position = grown(self._position, 2 * old, 0)
         self.name_hash = grown(self.name_hash, 2 * old, 0)
-        self.cores = grown(self.cores, 2 * old, 0)
-        self.memory_capacity = grown(self.memory_capacity, 2 * old, 0)
-        self.memory_requested = grown(self.memory_requested, 2 * old, 0)
-        self.cpu_requested_milli = grown(self.cpu_requested_milli, 2 * old, 0)
-        self.inflight = grown(self.inflight, 2 * old, 0)
-        self.inflight_memory = grown(self.inflight_memory, 2 * old, 0)
+        self._put_numbers(grown(self.numbers, 2 * old, 0))
         self.readings = grown(self.readings, 2 * old, np.nan)
         self.read_at_s = grown(self.read_at_s, 2 * old, np.nan)
         self._images = {image: grown(column, 2 * old, False) for image, column in self._images.items()}

@@ -1,0 +1,44 @@
+"""What is written down of every call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One call in one lane. Times are seconds after the start of the replay; None: has not happened."""
+
+    lane: str
+    pod: str
+    function: str
+    due_s: float
+    created_s: float | None = None
+    """When the API server had accepted the pod."""
+    bound_s: float | None = None
+    """When our watch showed its node."""
+    node: str = ""
+    ready_s: float | None = None
+    """When its container computed, by the node's clock."""
+    finished_s: float | None = None
+    """When its work was done, by the node's clock."""
+    done_s: float | None = None
+    """When the API server had accepted its end: from here on its user knows."""
+    cold: bool | None = None
+    problem: str = ""
+    """Why it will never be done."""
+
+    @property
+    def completion_s(self) -> float | None:
+        """From the moment the call was due until it was done: the whole of what a user waits."""
+        return None if self.done_s is None else self.done_s - self.due_s
+
+    @property
+    def scheduling_s(self) -> float | None:
+        """From the accepted pod to its node."""
+        return None if self.bound_s is None or self.created_s is None else max(self.bound_s - self.created_s, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.done_s is not None or bool(self.problem)

@@ -1,0 +1,85 @@
+"""A replay: the same calls, when they are due, as pods of every lane."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from tiphys_cli.demo.kubelets import Kubelets, persist
+from tiphys_cli.demo.lanes import Lane, pod_manifest
+from tiphys_cli.demo.records import CallRecord
+from tiphys_cli.demo.workload import Call
+from tiphys_models.domain.errors import Unavailable
+
+_CREATIONS_AT_ONCE = 64
+
+
+async def sleep_until(at_s: float, meanwhile: Callable[[], None], step_s: float = 0.25) -> None:
+    """Sleep until a monotonic time, doing something now and then."""
+    while (left_s := at_s - time.monotonic()) > 0:
+        await asyncio.sleep(min(left_s, step_s))
+        if left_s > step_s:
+            meanwhile()
+    meanwhile()
+
+
+async def replay(
+    kubelets: Kubelets,
+    lanes: Sequence[Lane],
+    calls: Sequence[Call],
+    *,
+    run: str,
+    drain_deadline_s: float,
+    progress: Callable[[float], None],
+) -> list[CallRecord]:
+    """Send the same calls through all lanes at once and wait until all are done, or the deadline after the last one.
+
+    `progress` is called a few times a second with the seconds since the start; the records show the rest.
+    """
+    names = {call.name: f"{run}-{call.name}" for call in calls}
+    records = {
+        (lane.namespace, names[call.name]): CallRecord(lane.name, names[call.name], call.function, call.due_s)
+        for lane in lanes
+        for call in calls
+    }
+    kubelets.records, kubelets.start_s = records, time.monotonic()
+    slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+
+    async def create(lane: Lane, call: Call) -> None:
+        record = records[lane.namespace, names[call.name]]
+        manifest = pod_manifest(lane, record.pod, kubelets.functions[call.function], run)
+        async with slots:
+            try:
+                await persist(lambda: kubelets.client.request("POST", f"/api/v1/namespaces/{lane.namespace}/pods", body=manifest))
+            except Unavailable as error:
+                record.problem = f"not created: {error}"
+            else:
+                record.created_s = time.monotonic() - kubelets.start_s
+
+    async with asyncio.TaskGroup() as group:
+        for number, call in enumerate(calls):
+            await sleep_until(kubelets.start_s + call.due_s, lambda: progress(time.monotonic() - kubelets.start_s))
+            first = number % len(lanes)  # no lane is always the first to be served
+            for lane in (*lanes[first:], *lanes[:first]):
+                group.create_task(create(lane, call))
+    end_s = time.monotonic() + drain_deadline_s
+    while not all(record.settled for record in records.values()):
+        if time.monotonic() > end_s:
+            for record in records.values():
+                if not record.settled:
+                    record.problem = _where_it_hangs(record, drain_deadline_s)
+            break
+        await sleep_until(time.monotonic() + 0.2, lambda: progress(time.monotonic() - kubelets.start_s))
+    progress(time.monotonic() - kubelets.start_s)
+    return list(records.values())
+
+
+def _where_it_hangs(record: CallRecord, deadline_s: float) -> str:
+    if record.created_s is None:
+        return f"not created within {deadline_s:.0f} s of the last call"
+    if not record.node:
+        return f"not bound within {deadline_s:.0f} s of the last call; see `kubectl describe pod` and the scheduler's log"
+    if record.ready_s is None:
+        return f"bound to {record.node}, but not started within {deadline_s:.0f} s of the last call"
+    return f"still running on {record.node} {deadline_s:.0f} s after the last call"

@@ -1,0 +1,1 @@
+"""Dashboard, alerts and runbook, written from code: `python -m tiphys_cli.observability`."""

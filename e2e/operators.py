@@ -1,0 +1,157 @@
+"""Operator processes for end-to-end tests, each under the rights a chart would give it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.cluster.ports import free_ports
+
+ACCOUNT = "tiphys-operator"
+STOP_DEADLINE_S = 20.0
+
+RULES = [
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+LEASE_RULES = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [ACCOUNT], "verbs": ["get", "update"]},
+]
+
+
+def grant(cluster: Cluster, namespace: str, rules: list[dict[str, Any]] | None = None) -> Path:
+    """Make the operator's ServiceAccount with these cluster-wide rules (default: all it needs); its kubeconfig."""
+    name = f"{ACCOUNT}-{namespace}"
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}
+    kind = "rbac.authorization.k8s.io/v1"
+    objects: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}},
+        {"apiVersion": kind, "kind": "ClusterRole", "metadata": {"name": name}, "rules": RULES if rules is None else rules},
+        {
+            "apiVersion": kind,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        },
+        {"apiVersion": kind, "kind": "Role", "metadata": {"name": ACCOUNT, "namespace": namespace}, "rules": LEASE_RULES},
+        {
+            "apiVersion": kind,
+            "kind": "RoleBinding",
+            "metadata": {"name": ACCOUNT, "namespace": namespace},
+            "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+        },
+    ]
+    cluster.apply(yaml.safe_dump_all(objects))
+    return cluster.kubeconfig_for(ACCOUNT, namespace)
+
+
+@dataclass
+class OperatorProcess:
+    """`python -m tiphys_operator`, started on enter and ended on exit."""
+
+    kubeconfig: Path
+    namespace: str
+    log: Path
+    identity: str = "operator-0"
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start it; it is not waited for."""
+        self.port = free_ports(1)[0]
+        settings = {
+            "NAMESPACE": self.namespace,
+            "IDENTITY": self.identity,
+            "RESYNC_S": "2",
+            "STATUS_HOST": "127.0.0.1",
+            "STATUS_PORT": str(self.port),
+        } | self.settings
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIPHYS_")}
+        environment |= {f"TIPHYS_OPERATOR_{name}": value for name, value in settings.items()} | {"KUBECONFIG": str(self.kubeconfig)}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "tiphys_operator"], env=environment, stdout=log, stderr=log)
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self, deadline_s: float) -> int:
+        """Its exit code."""
+        assert self.process is not None
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{self.identity} did not end within {deadline_s:.0f} s: {self.log.read_text()[-2000:]}")
+
+    def stop(self) -> int:
+        """Ask it to end, then make it."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                return self.process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(5)
+                pytest.fail(f"{self.identity} ignored SIGTERM for {STOP_DEADLINE_S:.0f} s")
+        return self.process.returncode
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of its status listener; (0, reason) if it does not listen."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def metric(self, series: str) -> float:
+        """The value of one series, by its name and labels as exposed; -1 if it is not there."""
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rsplit(" ", 1)[1])
+        return -1.0
+
+    @property
+    def leads(self) -> bool:
+        """Whether it holds the Lease, as it says."""
+        return self.metric("tiphys_operator_leader") == 1.0
+
+
+def leaders(operators: list[OperatorProcess], seconds: float, poll_s: float = 0.05) -> list[tuple[float, list[str]]]:
+    """Who leads, sampled for a while: seconds since the start, and names."""
+    start = time.monotonic()
+    samples = []
+    while (now := time.monotonic() - start) < seconds:
+        samples.append((now, [operator.identity for operator in operators if operator.leads]))
+        time.sleep(poll_s)
+    return samples

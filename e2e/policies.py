@@ -1,0 +1,58 @@
+"""SchedulingPolicies for end-to-end tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from e2e.conftest import wait_until
+from tiphys_cli.cluster.api import ApiClient
+from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.cluster.errors import ApiError
+
+CRD_FILE = Path(__file__).parents[1] / "manifests" / "crds" / "tiphys.io_schedulingpolicies.yaml"
+GROUP_PATH = "/apis/tiphys.io/v1alpha1"
+
+
+def install_crd(cluster: Cluster) -> None:
+    """Apply the CRD and wait until it is served; nothing to do if it is."""
+    cluster.apply(CRD_FILE.read_text())
+
+    def served() -> bool:
+        try:
+            cluster.api.get(f"{GROUP_PATH}/schedulingpolicies", limit=1)
+        except ApiError as error:
+            if error.status in (404, 503):
+                return False
+            raise
+        return True
+
+    wait_until(served, 30, "SchedulingPolicy served")
+
+
+def policies_path(namespace: str, name: str = "") -> str:
+    """Of one policy or of all of a namespace."""
+    return f"{GROUP_PATH}/namespaces/{namespace}/schedulingpolicies" + (f"/{name}" if name else "")
+
+
+def policy(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    """An object to create."""
+    return {
+        "apiVersion": "tiphys.io/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def create_policy(api: ApiClient, name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    """Create one."""
+    return api.create(policies_path(namespace), policy(name, namespace, **spec))
+
+
+def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A condition of an object; empty if it has none of that type."""
+    for found in (obj.get("status") or {}).get("conditions") or ():
+        if found["type"] == kind:
+            return dict(found)
+    return {}

@@ -1,0 +1,92 @@
+"""The CRD on the real API server: it takes what the model takes and refuses what it refuses, and says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.policy_corpus import BAD_SPECS, GOOD_SPECS, SPECS
+
+from e2e.policies import CRD_FILE, install_crd, policies_path, policy
+from tiphys_cli.cluster.api import ApiClient
+from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.cluster.errors import ApiError
+from tiphys_models.api.scheduling_policy import parse_spec
+from tiphys_models.domain.errors import InvalidInput
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crd(cluster: Cluster) -> None:
+    install_crd(cluster)
+
+
+def try_to_create(api: ApiClient, spec: Any) -> dict[str, Any]:
+    """Validated, defaulted and pruned, but not stored."""
+    obj = policy("p", "default")
+    obj["spec"] = spec
+    if spec is None:
+        del obj["spec"]
+    return api.request("POST", policies_path("default"), obj, query={"dryRun": "All"})
+
+
+def taken_by_the_model(spec: Any) -> bool:
+    try:
+        parse_spec({"spec": spec})
+    except InvalidInput:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", BAD_SPECS)
+def test_a_bad_spec_is_refused_with_a_message_that_names_the_field(api: ApiClient, name: str) -> None:
+    spec, expected = BAD_SPECS[name]
+    with pytest.raises(ApiError) as refused:
+        try_to_create(api, spec)
+    assert refused.value.status == 422
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("name", GOOD_SPECS)
+def test_a_good_spec_is_taken_and_read_alike_before_and_after_defaulting(api: ApiClient, name: str) -> None:
+    stored = try_to_create(api, GOOD_SPECS[name])
+    assert parse_spec(stored) == parse_spec({"spec": GOOD_SPECS[name]})
+
+
+def test_the_server_fills_in_the_defaults(api: ApiClient) -> None:
+    assert try_to_create(api, {})["spec"] == {
+        "selector": {},
+        "mode": "Shadow",
+        "policy": "warm-first",
+        "fallback": "warm-first",
+        "guardrails": {"maxReadingAgeSeconds": 60, "maxNodeSharePercent": 100},
+    }
+
+
+@given(spec=SPECS)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_server_and_model_agree_about_any_spec(api: ApiClient, spec: dict[str, Any]) -> None:
+    if taken_by_the_model(spec):
+        stored = try_to_create(api, spec)
+        assert parse_spec(stored) == parse_spec({"spec": spec})
+    else:
+        with pytest.raises(ApiError) as refused:
+            try_to_create(api, spec)
+        assert refused.value.status == 422
+
+
+def test_the_crd_is_established_with_short_name_category_and_status(cluster: Cluster, api: ApiClient) -> None:
+    found = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io")
+    conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
+    assert conditions["Established"] == "True"
+    assert "NonStructuralSchema" not in conditions
+    assert "TYPE" not in cluster.kubectl("get", "sp", "--all-namespaces")
+    assert "schedulingpolicies" in cluster.kubectl("api-resources", "--categories=tiphys", "--output=name")
+    assert "quotes" in cluster.kubectl("explain", "sp.spec.mode")
+
+
+def test_applying_the_crd_again_changes_nothing(cluster: Cluster, api: ApiClient) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io"
+    before = api.get(path)["metadata"]["generation"]
+    cluster.apply(CRD_FILE.read_text())
+    assert api.get(path)["metadata"]["generation"] == before

@@ -1,0 +1,279 @@
+"""One decision: call x state -> ranking or a reason. Reads the world and a clock, changes nothing but kept scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tiphys_models.api.reasons import FallbackReason, NeutralReason
+from tiphys_models.api.routing import Route, Router, in_canary
+from tiphys_models.api.scheduling_policy import Mode
+from tiphys_models.domain.errors import TiphysError
+from tiphys_models.domain.facts import PodFacts, pod_facts
+from tiphys_models.domain.hashing import stable_hash
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.features.encoder import encode
+from tiphys_models.features.readings import PlacementRequest
+from tiphys_models.placement.rank import order, tie_breakers
+from tiphys_models.placement.scores import ScoreCache
+from tiphys_models.placement.state import PlacementState
+from tiphys_models.placement.table import UNKNOWN
+from tiphys_models.policies.protocol import PlacementPolicy
+from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
+
+_log = logging.getLogger(__name__)
+
+READS_NODES = frozenset({PolicyName.FAASRANK, PolicyName.STATIC_RANK})
+"""Policies that are worth nothing without node readings."""
+
+_SAME = 1e-9
+
+
+class Models(Protocol):
+    """Where learned policies come from."""
+
+    def policy(self, name: PolicyName, model: str) -> PlacementPolicy | None:
+        """The policy with the weights loaded now; None without them."""
+        ...
+
+
+class World:
+    """Everything a decision reads. Touched on the event loop only."""
+
+    def __init__(self, state: PlacementState, models: Models, *, scheduler_name: str, own_namespace: str = "") -> None:
+        self.state = state
+        self.models = models
+        self.router = Router((), own_namespace)
+        self.scores = ScoreCache()
+        self.scheduler_name = scheduler_name
+        self.own_namespace = own_namespace
+        self.enabled = True
+        self.synced = False
+        self.rules = {name: make_policy(name) for name in PolicyName if not is_learned(name)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Candidates in order, with what the order was made of."""
+
+    policy: PlacementPolicy
+    fallback: FallbackReason | None
+    """Why the fallback rule judged instead of the chosen policy."""
+    rows: IntArray
+    """Row of each candidate, UNKNOWN for nodes nobody has heard of."""
+    scores: FloatArray
+    """Score of each candidate, NaN where nothing is known."""
+    best_first: list[int]
+    """Positions in the candidates' list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is answered and why."""
+
+    outcome: str
+    """scored, fallback or neutral."""
+    reason: str
+    pod: PodFacts | None
+    request: PlacementRequest | None
+    route: Route | None
+    names: Sequence[str]
+    ranking: Ranking | None
+    """Also in Shadow, where it is what would have been answered."""
+
+    @property
+    def reserves(self) -> bool:
+        """Whether the node ranked first is now expected to get the pod."""
+        return self.outcome != "neutral"
+
+
+class Freshness:
+    """Which known candidates have readings young enough for the policy."""
+
+    __slots__ = ("all", "count", "mask")
+
+    def __init__(self, mask: BoolArray) -> None:
+        self.mask = mask
+        self.count = int(np.count_nonzero(mask))
+        self.all = self.count == len(mask)
+
+
+class OutOfTime(Exception):
+    """The budget of the answer is used up."""
+
+
+def decide(world: World, pod: Any, names: Sequence[str], now_s: float, in_time: Callable[[], bool]) -> Decision:
+    """The decision for a call at a time; `in_time` is asked between stages."""
+    facts = _facts(pod)
+    if facts is None:
+        return _neutral(NeutralReason.BAD_POD, None, None, names)
+    route: Route | None = None
+    if not world.enabled:
+        return _neutral(NeutralReason.DISABLED, facts, None, names)
+    if facts.scheduler_name != world.scheduler_name:
+        return _neutral(NeutralReason.OTHER_SCHEDULER, facts, None, names)
+    if not world.synced:
+        return _neutral(NeutralReason.NOT_SYNCED, facts, None, names)
+    route = world.router.route(facts.namespace, pod["metadata"].get("labels") or {})
+    if route is None:
+        return _neutral(NeutralReason.NO_POLICY, facts, None, names)
+    mode: Mode = route.spec.mode
+    if mode == "Off":
+        return _neutral(NeutralReason.MODE_OFF, facts, route, names)
+    if mode == "Canary" and route.spec.canary is not None and not in_canary(facts.uid, route.spec.canary.percent):
+        return _neutral(NeutralReason.CANARY, facts, route, names)
+    request = PlacementRequest(facts.uid, facts.namespace, facts.function, facts.cpu_milli, facts.memory_bytes, facts.images)
+    try:
+        ranking = _rank(world, route, request, names, now_s, in_time)
+    except OutOfTime:
+        return _neutral(NeutralReason.DEADLINE, facts, route, names)
+    if isinstance(ranking, NeutralReason):
+        return _neutral(ranking, facts, route, names)
+    if mode == "Shadow":
+        return Decision("neutral", NeutralReason.SHADOW, facts, request, route, names, ranking)
+    if ranking.fallback is not None:
+        return Decision("fallback", ranking.fallback, facts, request, route, names, ranking)
+    return Decision("scored", "", facts, request, route, names, ranking)
+
+
+def _neutral(reason: NeutralReason, pod: PodFacts | None, route: Route | None, names: Sequence[str]) -> Decision:
+    return Decision("neutral", reason, pod, None, route, names, None)
+
+
+def _facts(pod: Any) -> PodFacts | None:
+    """None for what is no pod: its names can be answered all the same."""
+    try:
+        labels = pod["metadata"].get("labels")
+        return pod_facts(pod) if labels is None or isinstance(labels, dict) else None
+    except (AttributeError, TypeError, KeyError, ValueError, ArithmeticError, TiphysError):
+        return None
+
+
+def _rank(
+    world: World,
+    route: Route,
+    request: PlacementRequest,
+    names: Sequence[str],
+    now_s: float,
+    in_time: Callable[[], bool],
+) -> Ranking | NeutralReason:
+    nodes = world.state.nodes
+    rows = nodes.rows(names)
+    unknown = rows == UNKNOWN
+    some_unknown = bool(unknown.any())
+    known_rows = rows[~unknown] if some_unknown else rows
+    if not len(known_rows):
+        return NeutralReason.NO_KNOWN_NODE
+    spec = route.spec
+    oldest_s = now_s - spec.guardrails.max_reading_age_seconds
+    fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
+    judged = _judge(world, spec.policy, spec.model_name, request, known_rows, fresh, len(rows), in_time)
+    fallback: FallbackReason | None = None
+    if isinstance(judged, FallbackReason):
+        fallback = judged
+        rule = world.rules[spec.fallback]
+        try:
+            judged = rule, _scores(world, rule, spec.fallback, request, known_rows, fresh)
+        except Exception as error:  # noqa: BLE001 - whatever a rule trips over, the answer is neutral and says so
+            _report(rule, error)
+            return NeutralReason.INTERNAL_ERROR
+        if not np.isfinite(judged[1]).all():
+            return NeutralReason.BAD_SCORES
+    policy, scores = judged
+    if not in_time():
+        raise OutOfTime
+    if some_unknown:
+        spread: FloatArray = np.full(len(rows), np.nan)
+        spread[~unknown] = scores
+        scores = spread
+        ties: FloatArray = np.empty(len(rows))
+        ties[~unknown] = tie_breakers(request.uid, nodes.name_hash[known_rows])
+        hashes = np.array([stable_hash(names[i]) for i in np.flatnonzero(unknown).tolist()], np.uint64)
+        ties[unknown] = tie_breakers(request.uid, hashes)
+    else:
+        ties = tie_breakers(request.uid, nodes.name_hash[rows])
+    best_first = order(scores, ties, policy.epsilon)
+    if spec.guardrails.max_node_share_percent < 100:
+        best_first = _crowded_last(world.state, request.function, spec.guardrails.max_node_share_percent, rows, best_first)
+    if not in_time():
+        raise OutOfTime
+    return Ranking(policy, fallback, rows, scores, best_first.tolist())
+
+
+def _judge(
+    world: World,
+    name: PolicyName,
+    model: str | None,
+    request: PlacementRequest,
+    rows: IntArray,
+    fresh: Freshness,
+    candidates: int,
+    in_time: Callable[[], bool],
+) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
+    """The chosen policy's scores, or why it cannot judge."""
+    policy = world.rules.get(name) if model is None else world.models.policy(name, model)
+    if policy is None:
+        return FallbackReason.MODEL_MISSING
+    reads_nodes = name in READS_NODES
+    if reads_nodes and 2 * fresh.count < candidates:
+        return FallbackReason.READINGS_MISSING
+    if not in_time():
+        raise OutOfTime
+    try:
+        scores = _scores(world, policy, name, request, rows, fresh)
+    except Exception as error:  # noqa: BLE001 - weights are data from elsewhere: the rule answers and the reason is counted
+        _report(policy, error)
+        return FallbackReason.POLICY_ERROR
+    finite = np.isfinite(scores)
+    # NaN alone is honest where nobody has measured the node
+    if not finite.all() and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
+        return FallbackReason.SCORES_NOT_FINITE
+    if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
+        return FallbackReason.SCORES_CONSTANT
+    return policy, scores
+
+
+def _report(policy: PlacementPolicy, error: Exception) -> None:
+    # the kind only: the message of an error may quote its input, and that may be a pod's
+    _log.error("policy failed", extra={"fields": {"policy": policy.name, "error": type(error).__name__}})
+
+
+def _scores(
+    world: World, policy: PlacementPolicy, name: PolicyName, request: PlacementRequest, rows: IntArray, fresh: Freshness
+) -> FloatArray:
+    """Scores in which stale readings count as missing."""
+    if fresh.all or name not in READS_NODES:
+        return world.scores.score(policy, world.state, request, rows)
+    if policy.row_wise:
+        return np.where(fresh.mask, world.scores.score(policy, world.state, request, rows), np.nan)
+    view = world.state.view(request, rows)
+    readings = np.where(fresh.mask[:, None], view.node_readings, np.float32(np.nan))
+    return policy.score(replace(view, node_readings=readings), world.state.memory())
+
+
+def _makes_no_difference(state: PlacementState, request: PlacementRequest, rows: IntArray, scores: FloatArray, fresh: BoolArray) -> bool:
+    """Whether a learned policy gives one score to nodes that differ: saturated or broken."""
+    if len(rows) < 2 or not abs(float(scores[0] - scores[-1])) <= _SAME:
+        return False  # the first look costs nothing and is nearly always enough
+    judged = rows[fresh]
+    known = scores[fresh]
+    if len(judged) < 2 or known.max() - known.min() > _SAME:
+        return False
+    inputs = encode(state.view(request, judged))
+    first = inputs[0]
+    return bool(((inputs != first) & ~(np.isnan(inputs) & np.isnan(first))).any())
+
+
+def _crowded_last(state: PlacementState, function: str, percent: int, rows: IntArray, best_first: IntArray) -> IntArray:
+    """Nodes that hold more than their share of the function's pods go behind the others, in unchanged order."""
+    crowded = state.crowded(function, percent)
+    if not crowded:
+        return best_first
+    behind = np.isin(rows, np.fromiter(crowded, np.int64, len(crowded)))[best_first]
+    if behind.all():
+        return best_first
+    return np.concatenate([best_first[~behind], best_first[behind]])

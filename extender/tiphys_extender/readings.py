@@ -1,0 +1,122 @@
+"""Node readings into the state, every few seconds: from Prometheus, or from a file whose numbers count as just taken."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiphys_extender.metrics import Metrics
+from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.placement.snapshot import read_snapshot
+from tiphys_models.placement.state import PlacementState
+
+_log = logging.getLogger(__name__)
+_COVERAGE_AGE_S = 60.0
+
+
+class PrometheusReadings:
+    """Polls Prometheus; trouble leaves the last readings to grow old."""
+
+    def __init__(self, client: PrometheusClient, state: PlacementState, metrics: Metrics, clock: Clock, interval_s: float) -> None:
+        self._client, self._state, self._metrics, self._clock = client, state, metrics, clock
+        self._interval_s = interval_s
+        self._failing = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            started_s = self._clock.monotonic_s()
+            await self.poll()
+            await asyncio.sleep(max(0.1, self._interval_s - (self._clock.monotonic_s() - started_s)))
+
+    async def poll(self) -> None:
+        """Once."""
+        try:
+            table = await self._client.node_readings()
+        except Unavailable as error:
+            self._trouble("unavailable", error)
+        else:
+            for refused, count in table.rejected.items():
+                self._metrics.invalid_readings[refused].inc(count)
+            if not len(table.names) or np.isnan(table.values).all(axis=0).any():
+                self._metrics.readings_errors["partly-missing"].inc()
+            # a clock of Prometheus that runs ahead must not make readings younger than now
+            self._state.put_readings(table.names, table.values, np.minimum(table.read_at_s, self._clock.now_s()))
+            if len(table.names):
+                self._metrics.readings_time.set(float(table.read_at_s.max()))
+            self._failing = False
+        try:
+            counts, at_s = await self._client.idle_instances()
+        except Unavailable as error:
+            self._trouble("idle-unavailable", error)
+        else:
+            if at_s is not None:
+                self._state.put_idle(counts, min(at_s, self._clock.now_s()))
+
+    def _trouble(self, reason: str, error: Unavailable) -> None:
+        self._metrics.readings_errors[reason].inc()
+        if not self._failing:
+            _log.warning("cannot take readings", extra={"fields": {"reason": reason, "why": str(error)}})
+        self._failing = True
+
+
+class FixedReadings:
+    """The same numbers again and again, always fresh: what a snapshot holds, for benchmarks and replays."""
+
+    def __init__(
+        self,
+        readings: Mapping[str, list[float | None]],
+        idle: Mapping[str, Mapping[str, float]],
+        state: PlacementState,
+        metrics: Metrics,
+        clock: Clock,
+        interval_s: float,
+    ) -> None:
+        self._names = list(readings)
+        self._values: FloatArray = np.array([[np.nan if v is None else v for v in row] for row in readings.values()], np.float32).reshape(
+            len(readings), len(NODE_READINGS)
+        )
+        self._idle = idle
+        self._state, self._metrics, self._clock = state, metrics, clock
+        self._interval_s = interval_s
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.put()
+            await asyncio.sleep(self._interval_s)
+
+    def put(self) -> None:
+        """Once."""
+        now_s = self._clock.now_s()
+        if self._names:
+            self._state.put_readings(self._names, self._values, np.full(len(self._names), now_s))
+            self._metrics.readings_time.set(now_s)
+        if self._idle:
+            self._state.put_idle(self._idle, now_s)
+
+
+def readings_from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The readings and idle instances of a snapshot file; InvalidInput says what is wrong with it."""
+    snapshot = read_snapshot(path)
+    if not snapshot.readings and not snapshot.idle:
+        raise TiphysError(f"snapshot {path} holds no readings: write it with `tiphys snapshot --prometheus URL`")
+    return snapshot.readings, snapshot.idle
+
+
+def coverage(state: PlacementState, now_s: float) -> float:
+    """Share of known nodes with young readings; 0 without nodes."""
+    known = len(state.nodes)
+    if not known:
+        return 0.0
+    rows = np.fromiter(state.nodes.row_of.values(), np.int64, known)
+    return float(np.count_nonzero(state.nodes.read_at_s[rows] >= now_s - _COVERAGE_AGE_S)) / known

@@ -1,0 +1,214 @@
+"""The process: three listeners, watches, readings and a tick in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from tiphys_extender.answer import Answerer, AnswerLimits
+from tiphys_extender.decide import World
+from tiphys_extender.decision_file import DecisionFile
+from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.hot_app import make_hot_app
+from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.logs import set_up
+from tiphys_extender.metrics import Metrics
+from tiphys_extender.model_store import ModelStore
+from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
+from tiphys_extender.settings import Settings, read_settings
+from tiphys_extender.snapshot_source import load_snapshot
+from tiphys_extender.status_app import Health, make_explain_app, make_status_app
+from tiphys_extender.ticker import Ticker
+from tiphys_extender.tls import ServerTls
+from tiphys_extender.watchdog import Watchdog
+from tiphys_extender.watches import Watches
+from tiphys_models.clients.access import find_access
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.domain.clock import Clock, SystemClock
+from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.placement.state import PlacementState, StateLimits
+
+_log = logging.getLogger(__name__)
+
+_KEEP_ALIVE_S = 120  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
+_DRAIN_S = 5
+_NOTICE_S = 0.3  # readiness off before connections go
+_LONGEST_READING_AGE_S = 3600.0  # what a policy may ask for at most; the policy's own limit is applied to every decision
+
+EXIT_BAD_SETTINGS = 2
+EXIT_FAILED = 1
+
+
+def run() -> int:
+    """The whole life of the process; its exit code."""
+    try:
+        settings = read_settings()
+    except InvalidInput as error:
+        set_up("info")
+        _log.error("cannot start", extra={"fields": {"why": str(error)}})
+        return EXIT_BAD_SETTINGS
+    set_up(settings.log_level)
+    try:
+        return uvloop.run(_serve(settings, SystemClock()))
+    except TiphysError as error:
+        _log.error("cannot start", extra={"fields": {"why": str(error)}})
+        return EXIT_BAD_SETTINGS
+
+
+async def _serve(settings: Settings, clock: Clock) -> int:
+    async with AsyncExitStack() as stack:
+        parts = await _Parts.make(settings, clock, stack)
+        return await parts.run()
+
+
+class _Server(uvicorn.Server):
+    """Signals are the process's business, not each listener's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Take none."""
+        yield
+
+
+class _Parts:
+    """Everything that runs, wired once."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self.metrics = Metrics()
+        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s)
+        state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
+        self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
+        self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
+        restored = self.file.read() if self.file is not None else []
+        self.decisions = DecisionLog(settings.decision_log_max, self.metrics, restored)
+        limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
+        self.answerer = Answerer(self.world, self.decisions, self.metrics, clock, limits)
+        self.watchdog = Watchdog(settings.stall_limit_s)
+        self.watches: Watches | None = None
+        self.health = Health(self._missing)
+        self.tls: ServerTls | None = None
+        self._jobs: list[Callable[[], Awaitable[None]]] = []
+        self._servers: list[tuple[_Server, socket.socket]] = []
+
+    @classmethod
+    async def make(cls, settings: Settings, clock: Clock, stack: AsyncExitStack) -> _Parts:
+        parts = cls(settings, clock)
+        parts.models.rescan_now()
+        await parts._open_sources(stack)
+        if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+            parts.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, parts.metrics)
+        parts._open_listeners()
+        return parts
+
+    async def run(self) -> int:
+        """Until a signal (0) or until a part fails (1)."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        ticker = Ticker(self.world, self.decisions, self.metrics, self.models, self.answerer, self.watchdog, self._clock)
+        ticker.watches, ticker.tls, ticker.file = self.watches, self.tls, self.file
+        await ticker.tick()
+        self.watchdog.start()
+        jobs = [asyncio.ensure_future(job()) for job in (self.watchdog.beat, ticker.run, *self._jobs)]
+        serving = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([stopped, *jobs, *serving], return_when=asyncio.FIRST_COMPLETED)
+            failed = _report_failures([*jobs, *serving])
+            self.health.stopping = True
+            if stop.is_set():
+                _log.info("stopping")
+                await asyncio.sleep(_NOTICE_S)
+            for server, _ in self._servers:
+                server.should_exit = True
+            await asyncio.wait(serving, timeout=_DRAIN_S + 2)
+        finally:
+            self.watchdog.stop()
+            for task in (stopped, *jobs, *serving):
+                task.cancel()
+            await asyncio.gather(stopped, *jobs, *serving, return_exceptions=True)
+            await ticker.flush()
+        return EXIT_FAILED if failed else 0
+
+    def _missing(self) -> tuple[str, ...]:
+        return self.watches.missing if self.watches is not None else ()
+
+    async def _open_sources(self, stack: AsyncExitStack) -> None:
+        settings, state, metrics, clock = self._settings, self.world.state, self.metrics, self._clock
+        fixed = readings_from_file(settings.readings_file) if settings.readings_file is not None else None
+        if settings.snapshot is not None:
+            fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
+        else:
+            client = await stack.enter_async_context(KubeClient(find_access(), user_agent="tiphys-extender"))
+            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap)
+            self._jobs.append(self.watches.run)
+        if fixed is not None:
+            readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s)
+            readings.put()
+            self._jobs.append(readings.run)
+        elif settings.prometheus_url:
+            prometheus = await stack.enter_async_context(
+                PrometheusClient(settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label)
+            )
+            self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s).run)
+
+    def _open_listeners(self) -> None:
+        settings = self._settings
+        hot = make_hot_app(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
+        status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file)
+        explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s())
+        addresses = {
+            "prioritize": self._listen(hot, settings.host, settings.port, hot=True),
+            "status": self._listen(status, settings.status_host, settings.status_port),
+            "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
+        }
+        _log.info("listening", extra={"fields": {**addresses, "tls": self.tls is not None, "pid": os.getpid()}})
+
+    def _listen(self, app: FastAPI, host: str, port: int, *, hot: bool = False) -> str:
+        try:
+            listener = open_listener(host, port)
+        except OSError as error:
+            raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
+        tls = self.tls if hot else None
+        config = uvicorn.Config(
+            app,
+            http=counting_protocol(self._count_too_slow),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_DRAIN_S,
+            ssl_context_factory=(lambda config, default: tls.context) if tls is not None else None,
+        )
+        self._servers.append((_Server(config), listener))
+        found_host, found_port = listener.getsockname()[:2]
+        return f"{'https' if tls else 'http'}://{f'[{found_host}]' if ':' in found_host else found_host}:{found_port}"
+
+    def _count_too_slow(self) -> None:
+        self.metrics.bad_requests["too-slow"].inc()
+        self.metrics.requests["408"].inc()
+
+
+def _report_failures(tasks: list[asyncio.Future[None]]) -> bool:
+    failed = False
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            failed = True
+            _log.error("a part of the process ended", exc_info=task.exception())
+    return failed

@@ -1,0 +1,42 @@
+"""A snapshot file in the place of an API server: for support, benchmarks and contract tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tiphys_extender.decide import World
+from tiphys_extender.metrics import Metrics
+from tiphys_extender.watches import PolicySink
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.facts import node_facts, pod_facts
+from tiphys_models.placement.snapshot import records, taken_at_s
+
+
+def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Put nodes, pods and policies into the world, as if just listed; returns readings and idle instances."""
+    counts = dict.fromkeys(("nodes", "pods", "policies", "switch"), 0)
+    readings: dict[str, list[float | None]] = {}
+    idle: dict[str, dict[str, float]] = {}
+    policies = PolicySink(world, metrics)
+    for kind, content in records(path):
+        match kind:
+            case "node":
+                world.state.put_node(node_facts(content))
+                counts["nodes"] += 1
+            case "pod":
+                world.state.put_pod(pod_facts(content), clock.now_s())
+                counts["pods"] += 1
+            case "policy":
+                policies.put(content)
+                counts["policies"] += 1
+            case "readings":
+                readings[content["node"]] = content["values"]
+            case _:
+                idle[content["function"]] = content["nodes"]
+    world.synced = True
+    for kind, count in counts.items():
+        metrics.cache_objects[kind].set(count)
+        metrics.cache_synced[kind].set(1)
+        metrics.last_event[kind].set(taken_at_s(path))
+    return readings, idle

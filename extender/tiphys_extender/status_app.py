@@ -1,0 +1,131 @@
+"""What people, probes, Prometheus and the operator read: never on the scheduler's listener."""
+
+from __future__ import annotations
+
+import hmac
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, FastAPI, Header, HTTPException, Query
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from tiphys_extender.decide import World
+from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.explain import explain
+from tiphys_extender.metrics import Metrics
+from tiphys_extender.model_store import ModelStore
+
+_MAX_PAGE = 5_000
+
+
+class Health:
+    """Whether to be asked at all."""
+
+    def __init__(self, missing: Callable[[], tuple[str, ...]]) -> None:
+        self._missing = missing
+        self.stopping = False
+
+    def problem(self) -> str:
+        """Why not; empty when ready."""
+        if self.stopping:
+            return "stopping"
+        missing = self._missing()
+        return f"waiting for the first list of {', '.join(missing)}" if missing else ""
+
+
+class _Json(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+def make_status_app(metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None) -> FastAPI:
+    """Metrics, probes and the decision log."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
+
+    def authorised(authorization: Annotated[str, Header()] = "") -> None:
+        if token_file is None:
+            raise HTTPException(403, "no token is configured: set TIPHYS_EXTENDER_TOKEN_FILE")
+        try:
+            token = token_file.read_text().strip()  # read again: secrets are rotated in place
+        except OSError:
+            raise HTTPException(403, "the token file cannot be read") from None
+        if not token or not hmac.compare_digest(authorization.encode("utf-8", "replace"), f"Bearer {token}".encode()):
+            raise HTTPException(401, "send the token as Authorization: Bearer")
+
+    @app.get("/metrics")
+    async def read_metrics() -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return Response("ok", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        problem = health.problem()
+        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+
+    @app.get("/v1/decisions", dependencies=[Depends(authorised)])
+    async def read_decisions(after: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 1_000) -> Response:
+        return _Json(decisions.after(after, limit))
+
+    @app.get("/v1/models", dependencies=[Depends(authorised)])
+    async def read_models() -> Response:
+        return _Json({"items": models.describe()})
+
+    return app
+
+
+def make_explain_app(world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float) -> FastAPI:
+    """Explain and state, on loopback only: who may port-forward to the pod may read it."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
+
+    @app.get("/v1/explain")
+    async def read_explain(namespace: str = "default", pod: str = "", uid: str = "") -> Response:
+        if not pod and not uid:
+            raise HTTPException(400, "name the pod: ?namespace=NS&pod=NAME or ?uid=UID")
+        records = decisions.of_uid(uid) if uid else decisions.of_name(namespace, pod)
+        answer = explain(decisions, records, started_s)
+        return _Json(answer, status_code=200 if records else 404)
+
+    @app.get("/v1/state")
+    async def read_state() -> Response:
+        problem = health.problem()
+        return _Json(
+            {
+                "ready": not problem,
+                "problem": problem,
+                "enabled": world.enabled,
+                "nodes": len(world.state.nodes),
+                "pods": world.state.pods,
+                "reservations": world.state.reservations,
+                "routes": [
+                    {"policy": route.key, "mode": route.spec.mode, "policyName": str(route.spec.policy), "model": route.spec.model_name}
+                    for route in world.router
+                ],
+                "models": models.describe(),
+                "decisions": {"first": decisions.first, "last": decisions.last, "kept": len(decisions)},
+                "since": started_s,
+                "torchImported": "torch" in sys.modules,
+                "peakMemoryBytes": _peak_memory_bytes(),
+            }
+        )
+
+    return app
+
+
+def _peak_memory_bytes() -> int:
+    """The most memory this process ever held; 0 where the kernel does not say."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+    return 0

@@ -1,0 +1,74 @@
+"""What happens once a second: time passes for reservations, models and certificates are looked at, gauges and the log are written."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tiphys_extender.answer import Answerer
+from tiphys_extender.decide import World
+from tiphys_extender.decision_file import DecisionFile
+from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.metrics import Metrics
+from tiphys_extender.model_store import ModelStore
+from tiphys_extender.readings import coverage
+from tiphys_extender.tls import ServerTls
+from tiphys_extender.watchdog import Watchdog
+from tiphys_extender.watches import Watches
+from tiphys_models.domain.clock import Clock
+
+_PERIOD_S = 0.5
+_TICKS_PER_RESCAN = 4
+
+
+class Ticker:
+    """The slow work of the loop, in small pieces."""
+
+    def __init__(
+        self,
+        world: World,
+        decisions: DecisionLog,
+        metrics: Metrics,
+        models: ModelStore,
+        answerer: Answerer,
+        watchdog: Watchdog,
+        clock: Clock,
+    ) -> None:
+        self._world, self._decisions, self._metrics, self._models = world, decisions, metrics, models
+        self._answerer, self._watchdog, self._clock = answerer, watchdog, clock
+        self.watches: Watches | None = None
+        self.tls: ServerTls | None = None
+        self.file: DecisionFile | None = None
+        self._ticks = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Once."""
+        metrics, state, now_s = self._metrics, self._world.state, self._clock.now_s()
+        if (lapsed := state.expire(now_s)) > 0:
+            metrics.reservations_expired.inc(lapsed)
+        metrics.reservations.set(state.reservations)
+        metrics.busiest_share.set(self._answerer.busiest_share)
+        metrics.readings_coverage.set(coverage(state, now_s))
+        metrics.loop_lag.set(self._watchdog.take_worst_lag_s())
+        if self.watches is not None:
+            self.watches.publish()
+        if self._ticks % _TICKS_PER_RESCAN == 0:
+            await self._models.rescan()
+            if self.tls is not None:
+                self.tls.reload_if_changed()
+        await self.flush()
+        self._ticks += 1
+
+    async def flush(self) -> None:
+        """Write new decisions to disk; without a disk they only leave the list of what is new."""
+        changes = self._decisions.take_changes()
+        if self.file is None or not changes:
+            return
+        lost = await asyncio.to_thread(self.file.write, changes)
+        if lost:
+            self._metrics.log_dropped.inc(lost)

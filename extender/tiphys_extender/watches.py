@@ -1,0 +1,298 @@
+"""From the API server into the world: nodes, pods, policies and the kill switch, each by list and watch in raw JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tiphys_extender.decide import World
+from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.metrics import Metrics
+from tiphys_models.api.routing import Route, Router, route_of
+from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.reflector import Reflector, WatchLimits
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import InvalidInput, TiphysError, Unavailable
+from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
+
+_log = logging.getLogger(__name__)
+
+POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Finished pods are no load: the API server turns the change into DELETED for such a watch."""
+
+
+class NodeSink:
+    """Nodes into the placement state."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[str, tuple[str, NodeFacts]] = {}  # name -> uid, facts
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """Heartbeats change nothing a policy reads, and must not make kept scores stale."""
+        facts = node_facts(obj)
+        uid = obj["metadata"]["uid"]
+        if self._known.get(facts.name) != (uid, facts):
+            self._known[facts.name] = (uid, facts)
+            self._world.state.put_node(facts)
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        """A node was deleted."""
+        name = obj["metadata"]["name"]
+        self._known.pop(name, None)
+        self._world.state.drop_node(name)
+
+    def listed(self, uids: set[str]) -> None:
+        """Whatever is not in the list is gone."""
+        for name in [name for name, (uid, _) in self._known.items() if uid not in uids]:
+            self._known.pop(name)
+            self._world.state.drop_node(name)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class PodSink:
+    """Pods into the placement state, and where they ended into the decision log."""
+
+    def __init__(self, world: World, decisions: DecisionLog, clock: Clock) -> None:
+        self._world = world
+        self._decisions = decisions
+        self._clock = clock
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """Unbound, bound or finished."""
+        facts = pod_facts(obj)
+        self._world.state.put_pod(facts, self._clock.now_s())
+        if facts.node:
+            self._decisions.bound(facts.uid, facts.node)
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        """Deleted, or finished, which this watch shows as deleted."""
+        metadata = obj["metadata"]
+        node = (obj.get("spec") or {}).get("nodeName")
+        if node:  # a short run may be over before its bind was shown
+            self._decisions.bound(metadata["uid"], node)
+        self._world.state.finished(metadata["uid"])
+
+    def listed(self, uids: set[str]) -> None:
+        """Bound pods that are not in the list are gone."""
+        self._world.state.forget_pods_except(uids)
+
+    def __len__(self) -> int:
+        return self._world.state.pods
+
+
+class PolicySink:
+    """SchedulingPolicies into the router. An object that cannot be obeyed is counted and changes nothing."""
+
+    def __init__(self, world: World, metrics: Metrics) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._routes: dict[str, Route] = {}
+        self._uids: dict[str, str] = {}
+        self._invalid: dict[str, str] = {}
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """Added or changed: a valid spec counts from now on, an invalid one leaves the last valid spec of the object."""
+        key = _key(obj)
+        if self._uids.get(key) != (uid := obj["metadata"].get("uid", "")):
+            self._routes.pop(key, None)  # deleted and made again: the old spec is nobody's
+        self._uids[key] = uid
+        try:
+            self._routes[key] = route_of(obj)
+            self._invalid.pop(key, None)
+        except (InvalidInput, KeyError) as error:
+            if self._invalid.get(key) != str(error):
+                _log.warning("policy ignored", extra={"fields": {"policy": key, "why": str(error)}})
+            self._invalid[key] = str(error)
+        self._publish()
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        """Deleted: no spec of it counts any more."""
+        self._remove(_key(obj))
+        self._publish()
+
+    def listed(self, uids: set[str]) -> None:
+        """Whatever is not in the list is gone."""
+        for key in [key for key, uid in self._uids.items() if uid not in uids]:
+            self._remove(key)
+        self._publish()
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    def _remove(self, key: str) -> None:
+        for table in (self._routes, self._uids, self._invalid):
+            table.pop(key, None)
+
+    def _publish(self) -> None:
+        self._world.router = Router(self._routes.values(), self._world.own_namespace)
+        self._metrics.invalid_policies.set(len(self._invalid))
+        for mode, gauge in self._metrics.routes.items():
+            gauge.set(sum(route.spec.mode == mode for route in self._routes.values()))
+
+
+class SwitchSink:
+    """The kill switch: a ConfigMap whose `enabled: "false"` makes every answer neutral. No ConfigMap means on."""
+
+    def __init__(self, world: World, metrics: Metrics, name: str) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._name = name
+        self._present = 0
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """Added or changed."""
+        if obj["metadata"]["name"] == self._name:
+            self._present = 1
+            self._set(str((obj.get("data") or {}).get("enabled", "true")).strip().lower() != "false")
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        """Deleted: on."""
+        if obj["metadata"]["name"] == self._name:
+            self._present = 0
+            self._set(True)
+
+    def listed(self, uids: set[str]) -> None:
+        """Nothing listed: on."""
+        if not uids:
+            self._present = 0
+            self._set(True)
+
+    def __len__(self) -> int:
+        return self._present
+
+    def _set(self, enabled: bool) -> None:
+        if enabled != self._world.enabled:
+            _log.warning("Tiphys switched on" if enabled else "Tiphys switched off: every answer is neutral")
+        self._world.enabled = enabled
+        self._metrics.enabled.set(enabled)
+
+
+class CountingSink(Protocol):
+    """A sink that knows how much it holds."""
+
+    def put(self, obj: dict[str, Any]) -> None: ...  # noqa: D102
+    def drop(self, obj: dict[str, Any]) -> None: ...  # noqa: D102
+    def listed(self, uids: set[str]) -> None: ...  # noqa: D102
+    def __len__(self) -> int: ...
+
+
+class _Guarded:
+    """One strange object must not stop a watch: it is counted and left out."""
+
+    def __init__(self, kind: str, sink: CountingSink, metrics: Metrics) -> None:
+        self._kind, self._sink, self._metrics = kind, sink, metrics
+
+    def put(self, obj: dict[str, Any]) -> None:
+        try:
+            self._sink.put(obj)
+        except (TiphysError, TypeError, AttributeError, KeyError, ValueError) as error:
+            self._metrics.watch_errors[self._kind, "bad-object"].inc()
+            metadata = obj.get("metadata") or {}
+            where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+            _log.warning("object left out", extra={"fields": {"kind": self._kind, "object": where, "error": type(error).__name__}})
+
+    def drop(self, obj: dict[str, Any]) -> None:
+        self._sink.drop(obj)
+
+    def listed(self, uids: set[str]) -> None:
+        self._sink.listed(uids)
+
+
+class Watches:
+    """All four watches against one API server."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        world: World,
+        decisions: DecisionLog,
+        metrics: Metrics,
+        clock: Clock,
+        switch_configmap: str,
+        limits: WatchLimits | None = None,
+    ) -> None:
+        self._world = world
+        self._metrics = metrics
+        self._clock = clock
+        self._sinks: dict[str, CountingSink] = {
+            "nodes": NodeSink(world),
+            "pods": PodSink(world, decisions, clock),
+            "policies": PolicySink(world, metrics),
+        }
+        paths: dict[str, tuple[str, Mapping[str, str]]] = {
+            "nodes": ("/api/v1/nodes", {}),
+            "pods": ("/api/v1/pods", {"fieldSelector": UNFINISHED}),
+            "policies": (POLICIES_PATH, {}),
+        }
+        if world.own_namespace and switch_configmap:
+            self._sinks["switch"] = SwitchSink(world, metrics, switch_configmap)
+            path = f"/api/v1/namespaces/{world.own_namespace}/configmaps"
+            paths["switch"] = (path, {"fieldSelector": f"metadata.name={switch_configmap}"})
+        self._reflectors = {
+            kind: Reflector(
+                client,
+                path,
+                _Guarded(kind, self._sinks[kind], metrics),
+                clock,
+                params=params,
+                limits=limits,
+                on_error=lambda path, error, kind=kind: self._failed(kind, path, error),  # type: ignore[misc]
+            )
+            for kind, (path, params) in paths.items()
+        }
+
+    async def run(self) -> None:
+        """Until cancelled; an unexpected error in one ends all, and with them the process."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors.values():
+                group.create_task(reflector.run())
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Kinds that have not been listed yet."""
+        return tuple(kind for kind, reflector in self._reflectors.items() if not reflector.synced.is_set())
+
+    def publish(self) -> None:
+        """Sync state and gauges; called every tick."""
+        missing = self.missing
+        self._world.synced = not missing
+        behind_s = self._clock.now_s() - self._clock.monotonic_s()
+        for kind, reflector in self._reflectors.items():
+            self._metrics.cache_synced[kind].set(kind not in missing)
+            self._metrics.cache_objects[kind].set(len(self._sinks[kind]))
+            self._metrics.last_event[kind].set(reflector.last_activity_s + behind_s)
+
+    def _failed(self, kind: str, path: str, error: Unavailable) -> None:
+        reason = watch_reason(error)
+        self._metrics.watch_errors[kind, reason].inc()
+        hint = "grant get, list and watch on it to the extender's service account" if reason == "forbidden" else ""
+        _log.warning("watch failed, trying again", extra={"fields": {"kind": kind, "path": path, "why": str(error), "hint": hint}})
+
+
+def watch_reason(error: Unavailable) -> str:
+    """The fixed word for a failed list or watch."""
+    if not isinstance(error, ApiError):
+        return "unreachable"
+    match error.status:
+        case 401 | 403:
+            return "forbidden"
+        case 410:
+            return "gone"
+        case 429:
+            return "throttled"
+        case status if status >= 500:
+            return "server-error"
+        case _:
+            return "other"
+
+
+def _key(obj: Mapping[str, Any]) -> str:
+    metadata = obj["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"

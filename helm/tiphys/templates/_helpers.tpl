@@ -1,0 +1,234 @@
+{{/* Names and labels. */}}
+{{- define "tiphys.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tiphys.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "tiphys.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "tiphys.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "tiphys.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{ include "tiphys.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: tiphys
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.podLabels" -}}
+{{- $labels := include "tiphys.labels" . | fromYaml }}
+{{- range $key, $value := .extra }}
+{{- if not (hasKey $labels $key) }}{{ $_ := set $labels $key $value }}{{ end }}
+{{- end }}
+{{- toYaml $labels }}
+{{- end }}
+
+{{/* image: digest before tag before default. dict root image tag */}}
+{{- define "tiphys.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ default .tag .image.tag }}
+{{- end }}
+{{- end }}
+
+{{/* The cluster's version without what vendors append (v1.36.3-gke.100, v1.35.8+k3s1): the tag of the upstream image. */}}
+{{- define "tiphys.clusterTag" -}}
+{{- $version := regexFind "^v?[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- if not $version }}
+{{- fail (printf "cannot read a Kubernetes version from %q: set scheduler.image.tag to the version of the cluster, such as v1.36.3" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- printf "v%s" (trimPrefix "v" $version) }}
+{{- end }}
+
+{{- define "tiphys.schedulerImage" -}}
+{{- $image := .Values.scheduler.image }}
+{{- if or $image.digest $image.tag }}
+{{- include "tiphys.image" (dict "image" $image "tag" "") }}
+{{- else }}
+{{- include "tiphys.image" (dict "image" $image "tag" (include "tiphys.clusterTag" .)) }}
+{{- end }}
+{{- end }}
+
+{{/* Which pods hold the extender. */}}
+{{- define "tiphys.extenderComponent" -}}
+{{- ternary "extender" "scheduler" .Values.extender.service.enabled }}
+{{- end }}
+
+{{- define "tiphys.extenderAccount" -}}
+{{ include "tiphys.fullname" . }}-{{ include "tiphys.extenderComponent" . }}
+{{- end }}
+
+{{- define "tiphys.tokenSecret" -}}
+{{- default (printf "%s-token" (include "tiphys.fullname" .)) .Values.token.existingSecret }}
+{{- end }}
+
+{{- define "tiphys.weight" -}}
+{{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
+{{- end }}
+
+{{/* Pod security: the restricted profile, whatever the values. */}}
+{{- define "tiphys.podSecurityContext" -}}
+runAsNonRoot: true
+{{- with .Values.podSecurity.runAsUser }}
+runAsUser: {{ . }}
+{{- end }}
+{{- with .Values.podSecurity.runAsGroup }}
+runAsGroup: {{ . }}
+{{- end }}
+{{- with .Values.podSecurity.fsGroup }}
+fsGroup: {{ . }}
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "tiphys.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Where pods run. dict root component knobs replicas */}}
+{{- define "tiphys.podPlacement" -}}
+# Our own pods must not need us to be scheduled.
+schedulerName: default-scheduler
+{{- with .knobs.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .knobs.terminationGracePeriodSeconds }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .knobs.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .knobs.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .knobs.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .knobs.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml .knobs.topologySpreadConstraints | nindent 2 }}
+{{- else if gt (int .replicas) 1 }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "tiphys.selectorLabels" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{/* Where learned weights come from. */}}
+{{- define "tiphys.modelsVolume" -}}
+- name: models
+  {{- if .Values.models.persistentVolumeClaim }}
+  persistentVolumeClaim:
+    claimName: {{ .Values.models.persistentVolumeClaim }}
+    readOnly: true
+  {{- else }}
+  configMap:
+    name: {{ default (printf "%s-models" (include "tiphys.fullname" .)) .Values.models.configMap }}
+    # It may be made, or filled, at any time.
+    optional: true
+  {{- end }}
+{{- end }}
+
+{{- define "tiphys.tokenVolume" -}}
+- name: token
+  secret:
+    secretName: {{ include "tiphys.tokenSecret" . }}
+    items:
+      - key: {{ .Values.token.key }}
+        path: token
+{{- end }}
+
+{{/* The authority of the hot path's certificates: our ConfigMap, or a Secret. */}}
+{{- define "tiphys.caVolume" -}}
+- name: ca
+  {{- with .Values.extender.service.tls.ca }}
+  {{- if .bundle }}
+  configMap:
+    name: {{ include "tiphys.fullname" $ }}-extender-ca
+  {{- else }}
+  secret:
+    secretName: {{ .secretName }}
+    items:
+      - key: {{ .key }}
+        path: ca.crt
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* Digest of that authority: kube-scheduler reads it once, so a new one must restart it. A Secret is looked up, which only a live cluster answers. */}}
+{{- define "tiphys.caChecksum" -}}
+{{- $ca := .Values.extender.service.tls.ca }}
+{{- if $ca.bundle }}
+{{- $ca.bundle | sha256sum }}
+{{- else }}
+{{- $secret := lookup "v1" "Secret" .Release.Namespace $ca.secretName }}
+{{- if $secret }}
+{{- get ($secret.data | default dict) $ca.key | sha256sum }}
+{{- else }}
+{{- printf "secret %s" $ca.secretName | sha256sum }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Combinations that cannot work, said before anything is rendered. */}}
+{{- define "tiphys.check" -}}
+{{- $service := .Values.extender.service }}
+{{- if $service.enabled }}
+{{- if not (or $service.tls.ca.bundle $service.tls.ca.secretName) }}
+{{- fail "extender.service.enabled needs extender.service.tls.ca.bundle or .secretName: without a CA kube-scheduler silently accepts any certificate" }}
+{{- end }}
+{{- if not $service.tls.serverSecretName }}
+{{- fail "extender.service.enabled needs extender.service.tls.serverSecretName, a kubernetes.io/tls Secret with the serving certificate" }}
+{{- end }}
+{{- if and .Values.scheduler.enabled (not $service.tls.clientSecretName) }}
+{{- fail "extender.service.enabled with scheduler.enabled needs extender.service.tls.clientSecretName, a kubernetes.io/tls Secret with the scheduler's client certificate" }}
+{{- end }}
+{{- else if not .Values.scheduler.enabled }}
+{{- fail "scheduler.enabled=false leaves the extender without a scheduler: set extender.service.enabled=true and point your own scheduler at it" }}
+{{- end }}
+{{- $lease := .Values.operator.lease }}
+{{- if not (and (gt (int $lease.durationSeconds) (int $lease.renewSeconds)) (gt (mul 10 (int $lease.renewSeconds)) (mul 12 (int $lease.retrySeconds)))) }}
+{{- fail "operator.lease needs durationSeconds > renewSeconds > 1.2 x retrySeconds: a leader must be able to miss a renewal, and must stop before another starts" }}
+{{- end }}
+{{- if ge (int .Values.extender.deadlineMilliseconds) (int (include "tiphys.httpTimeoutMilliseconds" .)) }}
+{{- fail "extender.deadlineMilliseconds must be less than scheduler.httpTimeout: a later answer reaches nobody" }}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.httpTimeoutMilliseconds" -}}
+{{- $text := .Values.scheduler.httpTimeout }}
+{{- $number := regexFind "^[0-9]+" $text | int }}
+{{- if hasSuffix "ms" $text }}{{ $number }}{{ else if hasSuffix "s" $text }}{{ mul 1000 $number }}{{ else }}{{ mul 60000 $number }}{{ end }}
+{{- end }}

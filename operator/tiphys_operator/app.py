@@ -1,0 +1,196 @@
+"""One operator process: candidate, then leader, until it is told to stop or may not lead any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from tiphys_models.clients.access import ApiAccess
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.health import Health, beat
+from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
+from tiphys_operator.metrics import ErrorReason, OperatorMetrics
+from tiphys_operator.models_found import ModelShelf
+from tiphys_operator.observer import POLICIES_PATH, Observer
+from tiphys_operator.permissions import WATCH_POLICIES, PermissionCheck, wanted
+from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
+from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.settings import Settings
+from tiphys_operator.status_server import StatusServer
+from tiphys_operator.writer import Writer
+
+log = logging.getLogger(__name__)
+
+EXIT_LEASE_LOST = 75
+EXIT_WATCH_ENDED = 76
+EXIT_FAILED = 1
+_PERMISSIONS_AGAIN_S = 60.0
+_MODELS_AGAIN_S = 3.0
+_CRD_AGAIN_S = 2.0
+
+
+class Operator:
+    """Everything of one process, put together."""
+
+    def __init__(self, settings: Settings, access: ApiAccess, clock: Clock) -> None:
+        self._settings, self._access, self._clock = settings, access, clock
+        self._metrics = OperatorMetrics()
+        self._client = KubeClient(access, user_agent="tiphys-operator")
+        options = LeaseOptions(
+            settings.namespace, settings.lease_name, settings.identity, settings.lease_duration_s, settings.renew_s, settings.retry_s
+        )
+        self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
+        self._health = Health(clock, self._lease, settings.dead_after_s)
+        self._permissions = PermissionCheck(self._client, wanted(settings.namespace, settings.lease_name), self._metrics)
+        self._reader: DecisionReader | None = None
+        if settings.extender_url:
+            self._reader = DecisionReader(
+                settings.extender_url,
+                settings.token_file,
+                clock,
+                on_error=self._metrics.pull_errors.inc,
+                on_lost=self._metrics.lost.inc,
+            )
+
+    async def run(self) -> int:
+        """Until SIGTERM or SIGINT (0), or until it must not go on (the exit code says why)."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._client)
+            if self._reader is not None:
+                await stack.enter_async_context(self._reader)
+            await stack.enter_async_context(
+                StatusServer(self._settings.status_host, self._settings.status_port, self._health, self._metrics)
+            )
+            tasks = [asyncio.create_task(beat(self._health, self._metrics)), asyncio.create_task(self._check_permissions())]
+            try:
+                return await self._campaign(stop)
+            finally:
+                await _cancelled(tasks)
+
+    async def _campaign(self, stop: asyncio.Event) -> int:
+        stopping = asyncio.create_task(stop.wait())
+        acquiring = asyncio.create_task(self._lease.acquire())
+        try:
+            await asyncio.wait((stopping, acquiring), return_when=asyncio.FIRST_COMPLETED)
+            if not acquiring.done():
+                return 0
+            acquiring.result()
+            return await self._lead(stopping)
+        finally:
+            await _cancelled([stopping, acquiring])
+            self._metrics.leader.set(0)
+            self._health.leading_since_s = None
+            await self._lease.release()
+
+    async def _lead(self, stopping: asyncio.Task[bool]) -> int:
+        self._metrics.leader.set(1)
+        self._health.leading_since_s = self._clock.monotonic_s()
+        shelf = ModelShelf(self._settings.models_dir)
+        reconciler = Reconciler(
+            Observer(self._client, shelf, self._reader, self._settings.scheduler_name, self._clock),
+            Writer(self._client, self._lease, self._metrics, self._clock),
+            self._reader,
+            self._permissions,
+            self._health,
+            self._metrics,
+            self._clock,
+            own_namespace=self._settings.namespace,
+            scheduler_name=self._settings.scheduler_name,
+            resync_s=self._settings.resync_s,
+        )
+        holding = asyncio.create_task(self._lease.hold(), name="lease")
+        working = {
+            asyncio.create_task(reconciler.run(), name="reconciler"),
+            asyncio.create_task(self._watch(reconciler), name="watch"),
+            asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
+        }
+        try:
+            await asyncio.wait({stopping, holding, *working}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancelled(working)  # writing ends before the Lease is given back
+            await _cancelled([holding])
+        if stopping.done():
+            return 0
+        for task in (holding, *working):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                return self._ended(task.get_name(), error)
+        return EXIT_FAILED
+
+    def _ended(self, part: str, error: BaseException) -> int:
+        fields = {"part": part, "error": f"{type(error).__name__}: {error}"}
+        if isinstance(error, LeaseLost):
+            self._metrics.error(ErrorReason.LEASE)
+            log.error("the Lease is lost: this process ends and starts again as a candidate", extra={"fields": fields})
+            return EXIT_LEASE_LOST
+        if part == "watch":
+            self._metrics.error(ErrorReason.WATCH_ENDED)
+            log.error("the watch ended: this process ends and starts again", extra={"fields": fields})
+            return EXIT_WATCH_ENDED
+        self._metrics.error(ErrorReason.INTERNAL)
+        log.error("a part failed that never should", extra={"fields": fields}, exc_info=error)
+        return EXIT_FAILED
+
+    async def _watch(self, reconciler: Reconciler) -> None:
+        """kopf, as soon as it can work: it would end the process for a missing CRD or verb, and we would not know why."""
+        while not self._permissions.allows(WATCH_POLICIES) or not await self._crd_served():  # noqa: ASYNC110 - others grant and install
+            await asyncio.sleep(_CRD_AGAIN_S)
+        seen = SeenVersions(self._clock)
+        self._health.watch = seen
+
+        def deliver(kind: str | None, obj: Mapping[str, Any]) -> None:
+            self._metrics.last_event.set(self._clock.now_s())
+            if seen.event(kind, obj):
+                reconciler.wake()
+
+        watch = PolicyWatch(self._access, asyncio.get_running_loop(), deliver)
+        watch.start()
+        try:
+            await watch.ended
+        finally:
+            self._health.watch = None
+            await watch.stop()
+        raise Unavailable("kopf ended without an error")
+
+    async def _crd_served(self) -> bool:
+        try:
+            await self._client.get(POLICIES_PATH, {"limit": "1"})
+        except ApiError as error:
+            log.debug("policies are not served", extra={"fields": {"error": str(error)}})
+            return False
+        except Unavailable:
+            return False
+        return True
+
+    async def _check_permissions(self) -> None:
+        while True:
+            await self._permissions.check_softly()
+            await asyncio.sleep(_PERMISSIONS_AGAIN_S)
+
+
+async def _watch_models(shelf: ModelShelf, reconciler: Reconciler) -> None:
+    """Wake the loop when an artifact comes, changes or goes."""
+    former = await asyncio.to_thread(shelf.stamps)
+    while True:
+        await asyncio.sleep(_MODELS_AGAIN_S)
+        stamps = await asyncio.to_thread(shelf.stamps)
+        if stamps != former:
+            former = stamps
+            reconciler.wake()
+
+
+async def _cancelled(tasks: Any) -> None:
+    """Cancel and wait; what they raise was asked for or is reported elsewhere."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,238 @@
+"""Counts what the extenders answered, by pulling their decision logs.
+
+Every address behind the status Service has its own log with its own sequence numbers. A decision is counted once; a shadow decision is
+looked at again until its pod is bound, because only then can the choice be compared. What was dropped before it was read counts as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.observation import AnswerCounts
+
+log = logging.getLogger(__name__)
+
+PAGE = 1000
+_PAGES_A_PULL = 20
+_TIMEOUT_S = 5.0
+_BODY_MAX_BYTES = 16 * 1024 * 1024
+_COMPARE_FOR_S = 60.0  # a pod that is not bound a minute after its decision is compared with nothing
+_OPEN_MAX = 20_000
+_CURSORS_MAX = 256
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far one extender's log has been read."""
+
+    known: bool = False
+    """Whether it ever answered: before that its old decisions are history, not loss."""
+    counted: int = 0
+    """The last sequence number counted."""
+    open: dict[int, float] = field(default_factory=dict)
+    """Shadow decisions still to compare, and when to give up (monotonic seconds)."""
+
+    @property
+    def after(self) -> int:
+        """Where to read on."""
+        return min(min(self.open, default=self.counted + 1) - 1, self.counted)
+
+
+@dataclass(frozen=True, slots=True)
+class PageTally:
+    """What one page added."""
+
+    answers: dict[str, AnswerCounts]
+    lost: int
+    last_seen: int
+
+
+def tally(page: Mapping[str, Any], cursor: Cursor, since_s: float, now_monotonic_s: float) -> PageTally:
+    """Count a page of a decision log and move the cursor; decisions before `since_s` (epoch) are history if the log is new to us."""
+    items = sorted(page.get("items") or (), key=lambda item: int(item["seq"]))
+    answers: dict[str, AnswerCounts] = {}
+    lost = 0
+    history = not cursor.known
+    for item in items:
+        seq, policy = int(item["seq"]), item.get("policy")
+        new = seq > cursor.counted
+        if new:
+            if cursor.known and seq > cursor.counted + 1:
+                lost += seq - cursor.counted - 1
+            cursor.counted, cursor.known = seq, True
+            if not policy or (history and float(item.get("at") or 0) < since_s):
+                continue
+            answers[policy] = answers.get(policy, AnswerCounts()).plus(_answer(item))
+        elif seq not in cursor.open:
+            continue
+        comparison = _comparison(item)
+        if comparison is None:
+            if new and item.get("mode") == "Shadow" and item.get("would") and len(cursor.open) < _OPEN_MAX:
+                cursor.open[seq] = now_monotonic_s + _COMPARE_FOR_S
+        else:
+            cursor.open.pop(seq, None)
+            if policy:
+                answers[policy] = answers.get(policy, AnswerCounts()).plus(comparison)
+    cursor.known = True
+    return PageTally(answers, lost, int(items[-1]["seq"]) if items else 0)
+
+
+def _answer(item: Mapping[str, Any]) -> AnswerCounts:
+    match item.get("outcome"):
+        case "scored":
+            return AnswerCounts(scored=1)
+        case "fallback":
+            return AnswerCounts(fallback=1, fallback_reason=str(item.get("reason") or "")[:63])
+        case _:
+            return AnswerCounts(neutral=1)
+
+
+def _comparison(item: Mapping[str, Any]) -> AnswerCounts | None:
+    """Of a shadow decision whose pod is bound; None as long as it is not, or for other decisions."""
+    if item.get("mode") != "Shadow" or not item.get("would") or not item.get("chosen"):
+        return None
+    return AnswerCounts(shadow_compared=1, shadow_agreed=int(item["would"] == item["chosen"]))
+
+
+class DecisionReader:
+    """Reads all extenders behind one URL. A failure is counted and never stops a reconciliation."""
+
+    def __init__(
+        self,
+        url: str,
+        token_file: Path | None,
+        clock: Clock,
+        *,
+        on_error: Callable[[], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        parts = urlsplit(url)
+        self._scheme, self._host = parts.scheme, parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._token_file, self._clock = token_file, clock
+        self._on_error, self._on_lost = on_error, on_lost
+        self._since_s = clock.now_s()
+        self._cursors: dict[str, Cursor] = {}
+        self._pending: dict[str, AnswerCounts] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._failing: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def pending(self) -> Mapping[str, AnswerCounts]:
+        """Counted, but in no status yet; by policy key."""
+        return self._pending
+
+    def settle(self, policy: str, counted: AnswerCounts) -> None:
+        """A status now contains these."""
+        if policy in self._pending:
+            self._pending[policy] = self._pending[policy].minus(counted)
+            if self._pending[policy].empty:
+                del self._pending[policy]
+
+    def keep_only(self, policies: set[str]) -> None:
+        """Forget counts of policies that no longer exist."""
+        self._pending = {key: counts for key, counts in self._pending.items() if key in policies}
+
+    async def pull(self) -> None:
+        """Read what every address has that was not read yet."""
+        try:
+            addresses = await self._addresses()
+        except OSError as error:
+            self._failed(self._host, f"cannot resolve {self._host}: {error}")
+            return
+        self._failing.discard(self._host)
+        # an address that is away for a while (a pod not ready) is not new when it comes back
+        while len(self._cursors) > _CURSORS_MAX:
+            del self._cursors[next(iter(self._cursors))]
+        for address in addresses:
+            try:
+                async with asyncio.timeout(2 * _TIMEOUT_S):
+                    await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
+            except (Unavailable, TimeoutError) as error:
+                self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
+            else:
+                self._failing.discard(address)
+
+    def _failed(self, where: str, why: str) -> None:
+        self._on_error()
+        # once per outage: an absent extender is no news every half minute
+        level = logging.DEBUG if where in self._failing else logging.WARNING
+        log.log(level, "decisions could not be read", extra={"fields": {"address": where, "error": why}})
+        self._failing.add(where)
+
+    async def _addresses(self) -> list[str]:
+        found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        return sorted({str(address[4][0]) for address in found})
+
+    async def _pull_one(self, address: str, cursor: Cursor) -> None:
+        after = cursor.after
+        for _ in range(_PAGES_A_PULL):
+            page = await self._page(address, after)
+            try:
+                if int(page.get("last") or 0) < cursor.counted:
+                    # a log that starts again: the extender's disk was new
+                    cursor.counted, cursor.open, after = 0, {}, 0
+                    continue
+                read = tally(page, cursor, self._since_s, self._clock.monotonic_s())
+            except (KeyError, TypeError, ValueError) as error:
+                raise Unavailable(f"the decision log of {address} is not readable: {error!r}") from error
+            for policy, counts in read.answers.items():
+                self._pending[policy] = self._pending.get(policy, AnswerCounts()).plus(counts)
+            if read.lost:
+                self._on_lost(read.lost)
+            if not read.last_seen or read.last_seen >= int(page.get("last") or 0):
+                break
+            after = read.last_seen
+        now_s = self._clock.monotonic_s()
+        cursor.open = {seq: until_s for seq, until_s in cursor.open.items() if until_s > now_s}
+
+    async def _page(self, address: str, after: int) -> dict[str, Any]:
+        if self._session is None:
+            raise Unavailable("the reader is not open: use it in an async with block")
+        literal = f"[{address}]" if ":" in address else address
+        url = f"{self._scheme}://{literal}:{self._port}/v1/decisions"
+        headers = {"Host": f"{self._host}:{self._port}"}
+        try:
+            if self._token_file is not None:
+                headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+            async with self._session.get(
+                url,
+                params={"after": str(after), "limit": str(PAGE)},
+                headers=headers,
+                server_hostname=self._host if self._scheme == "https" else None,
+                allow_redirects=False,
+            ) as response:
+                body = bytearray()
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > _BODY_MAX_BYTES:
+                        raise Unavailable(f"{url} sent more than {_BODY_MAX_BYTES} bytes")
+                if response.status != 200:
+                    raise Unavailable(f"{url} answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
+                page = orjson.loads(body)
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+            raise Unavailable(f"{url}: {error or type(error).__name__}") from error
+        if not isinstance(page, dict):
+            raise Unavailable(f"{url} sent something that is no decision log")
+        return page

@@ -1,0 +1,207 @@
+"""One writer at a time: a Lease of coordination.k8s.io, with the semantics of client-go's leaderelection package.
+
+A candidate never compares its own clock with times that another machine wrote. It remembers when it last *saw* the Lease change, by its own
+monotonic clock, and takes over once that is longer ago than the duration the holder published. A leader counts from before it sent its last
+successful renewal and stops `renew_s` after that, so it has stopped before anybody else may start, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import TiphysError, Unavailable
+
+log = logging.getLogger(__name__)
+
+_NOT_FOUND, _CONFLICT = 404, 409
+_CANDIDATE_POLL_S = 0.5  # shorter than retry_s: what a candidate sees late it also takes over late
+
+
+class LeaseLost(TiphysError):
+    """Somebody else may lead now: stop writing at once and end the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOptions:
+    """Which Lease, who we are, and the three times."""
+
+    namespace: str
+    name: str
+    identity: str
+    duration_s: float = 15.0
+    renew_s: float = 10.0
+    retry_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What a Lease says."""
+
+    holder: str = ""
+    duration_s: float = 0.0
+    acquired: str = ""
+    renewed: str = ""
+    transitions: int = 0
+
+    @classmethod
+    def of(cls, obj: dict[str, Any]) -> LeaseRecord:
+        """From the object; absent fields count as empty."""
+        spec = obj.get("spec") or {}
+        return cls(
+            holder=spec.get("holderIdentity") or "",
+            duration_s=float(spec.get("leaseDurationSeconds") or 0),
+            acquired=spec.get("acquireTime") or "",
+            renewed=spec.get("renewTime") or "",
+            transitions=int(spec.get("leaseTransitions") or 0),
+        )
+
+
+class Lease:
+    """Candidate for, then holder of, one Lease."""
+
+    def __init__(
+        self, client: KubeClient, options: LeaseOptions, clock: Clock, on_error: Callable[[Unavailable], None] | None = None
+    ) -> None:
+        # a container restarted in the same pod is another process: it must not find itself the holder
+        self.identity = f"{options.identity}_{uuid.uuid4().hex[:8]}"
+        self.options = options
+        self.transitions = 0
+        """Grows with every change of leader: names this term in the logs."""
+        self.observed_s: float | None = None
+        """When the Lease was last read or written, by the monotonic clock; None: never."""
+        self._client, self._clock, self._on_error = client, clock, on_error
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{options.namespace}/leases"
+        self._record: LeaseRecord | None = None
+        self._changed_s = 0.0
+        self._version = ""
+        self._valid_until_s: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may write now."""
+        return self.remaining_s() > 0
+
+    def remaining_s(self) -> float:
+        """For how long it may still write without another renewal; 0 if it is not the leader."""
+        return 0.0 if self._valid_until_s is None else max(0.0, self._valid_until_s - self._clock.monotonic_s())
+
+    def check(self) -> float:
+        """`remaining_s`, or LeaseLost: called before every write."""
+        remaining_s = self.remaining_s()
+        if remaining_s <= 0:
+            raise LeaseLost(f"Lease {self.options.namespace}/{self.options.name} is not ours any more: nothing is written")
+        return remaining_s
+
+    async def acquire(self) -> None:
+        """Wait until it is ours."""
+        while not await self._attempt(self.options.renew_s):
+            poll_s = min(_CANDIDATE_POLL_S, self.options.retry_s)
+            await asyncio.sleep(poll_s * random.uniform(1.0, 1.2))  # noqa: S311 - two candidates should not stay in step
+        log.info("leading", extra={"fields": {"identity": self.identity, "transitions": self.transitions}})
+
+    async def hold(self) -> None:
+        """Renew until it is lost; never returns otherwise."""
+        while True:
+            await asyncio.sleep(min(self.options.retry_s, self.remaining_s()))
+            await self._attempt(self.check())
+            self.check()
+
+    async def release(self) -> None:
+        """Let the next candidate start at once; nothing to do if it is not ours."""
+        remaining_s, self._valid_until_s = self.remaining_s(), None
+        if remaining_s <= 0 or self._record is None:
+            return
+        # client-go publishes one second here, so that even a candidate that misses the empty holder waits no longer
+        record = LeaseRecord("", 1.0, self._record.acquired, _micro_time(self._clock), self._record.transitions)
+        try:
+            async with asyncio.timeout(min(remaining_s, 5.0)):
+                await self._put(record)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("the Lease could not be released: others wait until it expires", extra={"fields": {"error": str(error)}})
+
+    async def _attempt(self, deadline_s: float) -> bool:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self.try_acquire_or_renew()
+        except TimeoutError:
+            self._report(Unavailable(f"the Lease was not answered within {deadline_s:.1f} s"))
+        except Unavailable as error:
+            self._report(error)
+        return False
+
+    def _report(self, error: Unavailable) -> None:
+        log.warning("the Lease could not be read or written", extra={"fields": {"error": str(error)}})
+        if self._on_error is not None:
+            self._on_error(error)
+
+    async def try_acquire_or_renew(self) -> bool:
+        """One round: whether it is ours afterwards. Unavailable if the API server does not answer."""
+        started_s = self._clock.monotonic_s()
+        try:
+            obj = await self._client.get(f"{self._path}/{self.options.name}")
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            obj = None
+        if obj is not None:
+            self._observe(obj)
+            record = self._record or LeaseRecord()
+            ours = record.holder == self.identity
+            if record.holder and not ours:
+                self._valid_until_s = None
+                if self._clock.monotonic_s() < self._changed_s + record.duration_s:
+                    return False
+        else:
+            record, ours, self._version = LeaseRecord(), False, ""
+        wanted = self._wanted(record, ours=ours)
+        try:
+            await self._put(wanted)
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            return False  # somebody was faster; the next round sees who
+        self.transitions = wanted.transitions
+        self._valid_until_s = started_s + self.options.renew_s
+        return True
+
+    def _wanted(self, record: LeaseRecord, *, ours: bool) -> LeaseRecord:
+        now = _micro_time(self._clock)
+        transitions = record.transitions if ours or not record.acquired else record.transitions + 1
+        return LeaseRecord(self.identity, self.options.duration_s, record.acquired if ours else now, now, transitions)
+
+    def _observe(self, obj: dict[str, Any]) -> None:
+        self._version = obj["metadata"]["resourceVersion"]
+        self.observed_s = self._clock.monotonic_s()
+        if (record := LeaseRecord.of(obj)) != self._record:
+            self._record, self._changed_s = record, self._clock.monotonic_s()
+
+    async def _put(self, record: LeaseRecord) -> None:
+        metadata = {"name": self.options.name, "namespace": self.options.namespace}
+        spec = {
+            "holderIdentity": record.holder,
+            # an int32 in the API: rounded up, so that nobody takes over early
+            "leaseDurationSeconds": max(1, -int(-record.duration_s // 1)),
+            "acquireTime": record.acquired or None,
+            "renewTime": record.renewed,
+            "leaseTransitions": record.transitions,
+        }
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        if self._version:
+            # the version we decided on: if anybody wrote meanwhile, this fails
+            body["metadata"] = {**metadata, "resourceVersion": self._version}
+            self._observe(await self._client.request("PUT", f"{self._path}/{self.options.name}", body=body))
+        else:
+            self._observe(await self._client.request("POST", self._path, body=body))
+
+
+def _micro_time(clock: Clock) -> str:
+    return datetime.fromtimestamp(clock.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

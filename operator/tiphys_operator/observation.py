@@ -1,0 +1,150 @@
+"""What the operator knows when it plans: plain data, made at the edge, judged by `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from tiphys_models.api.routing import Route, route_of
+from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.selector import LabelSelector, Requirement
+from tiphys_operator.models_found import Models
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySeen:
+    """A SchedulingPolicy as it was listed."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    version: str
+    """resourceVersion: the precondition of a write."""
+    mode: str
+    """As in the spec; `Invalid` if the spec is."""
+    route: Route | None
+    """None if the spec is invalid."""
+    invalid: str
+    """What is wrong with the spec."""
+    status: SchedulingPolicyStatus
+    """What stands there; empty if it is unreadable, so that it is written anew."""
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """namespace/name, as decision records name it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Unfinished pods with equal labels."""
+
+    labels: Mapping[str, str]
+    ours: bool
+    """Whether they name our scheduler."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCounts:
+    """Answers the extenders reported for one policy since they were last written to its status."""
+
+    scored: int = 0
+    fallback: int = 0
+    neutral: int = 0
+    shadow_agreed: int = 0
+    shadow_compared: int = 0
+    fallback_reason: str = ""
+    """Of the latest fallback."""
+
+    def plus(self, other: AnswerCounts) -> AnswerCounts:
+        """Both together; `other` is later."""
+        return AnswerCounts(
+            self.scored + other.scored,
+            self.fallback + other.fallback,
+            self.neutral + other.neutral,
+            self.shadow_agreed + other.shadow_agreed,
+            self.shadow_compared + other.shadow_compared,
+            other.fallback_reason or self.fallback_reason,
+        )
+
+    def minus(self, settled: AnswerCounts) -> AnswerCounts:
+        """What came after `settled`, which was counted before."""
+        return AnswerCounts(
+            self.scored - settled.scored,
+            self.fallback - settled.fallback,
+            self.neutral - settled.neutral,
+            self.shadow_agreed - settled.shadow_agreed,
+            self.shadow_compared - settled.shadow_compared,
+            self.fallback_reason,
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was counted."""
+        return not (self.scored or self.fallback or self.neutral or self.shadow_compared)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything one reconciliation looks at."""
+
+    now_s: float
+    policies: tuple[PolicySeen, ...] = ()
+    pods: Mapping[str, tuple[PodGroup, ...]] = field(default_factory=dict)
+    """Selected unfinished pods by policy key; a policy that is not here could not be counted."""
+    pod_problems: Mapping[str, str] = field(default_factory=dict)
+    """Why, by policy key."""
+    models: Models = field(default_factory=dict)
+    answers: Mapping[str, AnswerCounts] = field(default_factory=dict)
+
+
+def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:
+    """From the object as the API server sends it, whatever somebody wrote into it."""
+    metadata = obj["metadata"]
+    route, invalid, mode = None, "", "Invalid"
+    try:
+        route = route_of(obj)
+        mode = route.spec.mode
+    except InvalidInput as error:
+        invalid = str(error)
+    try:
+        status = SchedulingPolicyStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        status = SchedulingPolicyStatus()
+    return PolicySeen(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation") or 0),
+        version=metadata.get("resourceVersion") or "",
+        mode=mode,
+        route=route,
+        invalid=invalid,
+        status=status,
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def selector_text(selector: LabelSelector) -> str:
+    """As the query parameter `labelSelector` wants it."""
+    return ",".join(_requirement_text(requirement) for requirement in selector.requirements)
+
+
+def _requirement_text(requirement: Requirement) -> str:
+    match requirement.operator:
+        case "In" | "NotIn":
+            # an empty value is an empty item, and `()` alone would be no list: `(,)` holds it
+            values = sorted(requirement.values)
+            listed = "," if values == [""] else ",".join(values)
+            return f"{requirement.key} {'in' if requirement.operator == 'In' else 'notin'} ({listed})"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"

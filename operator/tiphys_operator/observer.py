@@ -1,0 +1,97 @@
+"""Reads what the plan needs: policies, the pods they select, the models mounted, the answers reported."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tiphys_models.api.routing import Route
+from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
+from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.models_found import ModelShelf
+from tiphys_operator.observation import Observation, PodGroup, PolicySeen, policy_seen, selector_text
+
+POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+_LISTS_AT_ONCE = 4
+_SELECTOR_MAX = 4096  # a longer one might not fit into a URL on its way: then all pods of the namespace are listed
+_BAD_REQUEST, _FORBIDDEN = 400, 403
+
+
+class Observer:
+    """The eyes of one operator."""
+
+    def __init__(self, client: KubeClient, shelf: ModelShelf, reader: DecisionReader | None, scheduler_name: str, clock: Clock) -> None:
+        self._client, self._shelf, self._reader, self._clock = client, shelf, reader, clock
+        self._scheduler_name = scheduler_name
+
+    async def observe(self) -> Observation:
+        """One look at everything. Unavailable if policies cannot be listed; whatever else fails is in the observation."""
+        policies = [policy_seen(obj) async for obj in self._policies()]
+        models = await asyncio.to_thread(self._shelf.scan)
+        if self._reader is not None:
+            await self._reader.pull()
+        pods, problems = await self._pods(policies)
+        return Observation(
+            now_s=self._clock.now_s(),
+            policies=tuple(policies),
+            pods=pods,
+            pod_problems=problems,
+            models=models,
+            answers=dict(self._reader.pending()) if self._reader is not None else {},
+        )
+
+    async def _policies(self) -> Any:
+        async with contextlib.aclosing(self._client.pages(POLICIES_PATH)) as pages:
+            async for page in pages:
+                for obj in page.get("items") or ():
+                    yield obj
+
+    async def _pods(self, policies: list[PolicySeen]) -> tuple[Mapping[str, tuple[PodGroup, ...]], Mapping[str, str]]:
+        limit = asyncio.Semaphore(_LISTS_AT_ONCE)
+        groups: dict[str, tuple[PodGroup, ...]] = {}
+        problems: dict[str, str] = {}
+
+        async def count(policy: PolicySeen, route: Route) -> None:
+            async with limit:
+                try:
+                    groups[policy.key] = await self._selected(route)
+                except ApiError as error:
+                    if error.status not in (_BAD_REQUEST, _FORBIDDEN):
+                        raise
+                    denied = "the operator may not list pods: give its ServiceAccount the verb list on pods"
+                    problems[policy.key] = denied if error.status == _FORBIDDEN else str(error)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for policy in policies:
+                    if policy.route is not None and not policy.deleting:
+                        tasks.create_task(count(policy, policy.route))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        return groups, problems
+
+    async def _selected(self, route: Route) -> tuple[PodGroup, ...]:
+        """Labels are all that routing reads; which pods are ours the API server knows by field selector, so no spec crosses the wire."""
+        ours = {pod["metadata"]["uid"] async for pod in self._listed(route, f",spec.schedulerName={self._scheduler_name}")}
+        counts: Counter[tuple[tuple[tuple[str, str], ...], bool]] = Counter()
+        async for pod in self._listed(route, ""):
+            labels = pod["metadata"].get("labels") or {}
+            if route.selector.matches(labels):
+                counts[tuple(sorted(labels.items())), pod["metadata"]["uid"] in ours] += 1
+        return tuple(PodGroup(dict(labels), mine, count) for (labels, mine), count in counts.items())
+
+    async def _listed(self, route: Route, fields: str) -> Any:
+        params = {"fieldSelector": _UNFINISHED + fields}
+        if 0 < len(text := selector_text(route.selector)) <= _SELECTOR_MAX:
+            params["labelSelector"] = text
+        path = f"/api/v1/namespaces/{route.namespace}/pods"
+        async with contextlib.aclosing(self._client.pages(path, params, accept=METADATA_ONLY)) as pages:
+            async for page in pages:
+                for pod in page.get("items") or ():
+                    yield pod

@@ -1,0 +1,122 @@
+"""Asks the API server at start, and again from time to time, whether RBAC grants what the operator needs.
+
+A missing verb is named in the log and in a metric, what needs it is off, and the process stays up: a hole in a Role should be readable from
+the outside, not make a pod crash in a loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tiphys_models.api.scheduling_policy import GROUP, PLURAL
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.metrics import OperatorMetrics
+
+log = logging.getLogger(__name__)
+
+_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One verb on one resource, and what is off without it."""
+
+    verb: str
+    group: str
+    resource: str
+    needed_for: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """As a Role would say it: `patch schedulingpolicies/status`."""
+        return f"{self.verb} {self.target}"
+
+    @property
+    def target(self) -> str:
+        """Resource with group and subresource."""
+        path = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{path}.{self.group}" if self.group else path
+
+
+LIST_POLICIES = Permission("list", GROUP, PLURAL, "everything")
+WATCH_POLICIES = Permission("watch", GROUP, PLURAL, "reacting before the next resync")
+WRITE_STATUS = Permission("patch", GROUP, PLURAL, "status and conditions", subresource="status")
+LIST_PODS = Permission("list", "", "pods", "counts of pods and the condition Routed")
+CREATE_EVENTS = Permission("create", "", "events", "Events")
+PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
+
+
+def wanted(namespace: str, lease_name: str) -> tuple[Permission, ...]:
+    """Everything the operator does."""
+    lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
+    return (
+        LIST_POLICIES,
+        WATCH_POLICIES,
+        WRITE_STATUS,
+        LIST_PODS,
+        CREATE_EVENTS,
+        PATCH_EVENTS,
+        Permission(verb="get", name=lease_name, **lease),
+        Permission(verb="create", **lease),
+        Permission(verb="update", name=lease_name, **lease),
+    )
+
+
+class PermissionCheck:
+    """What RBAC denies, as far as asked."""
+
+    def __init__(self, client: KubeClient, permissions: tuple[Permission, ...], metrics: OperatorMetrics) -> None:
+        self._client, self._permissions, self._metrics = client, permissions, metrics
+        self._denied: frozenset[Permission] = frozenset()
+        for permission in permissions:
+            metrics.missing_permission.labels(permission.verb, permission.target).set(0)
+
+    @property
+    def denied(self) -> frozenset[Permission]:
+        """Permissions that are missing; unknown ones count as granted, the API server says so when they are used."""
+        return self._denied
+
+    def allows(self, permission: Permission) -> bool:
+        """Whether it was not denied."""
+        return permission not in self._denied
+
+    async def check(self) -> None:
+        """Ask about all of them; Unavailable if the API server does not answer."""
+        denied = frozenset([permission for permission in self._permissions if not await self._granted(permission)])
+        for permission in self._permissions:
+            self._metrics.missing_permission.labels(permission.verb, permission.target).set(permission in denied)
+        for permission in sorted(denied - self._denied, key=lambda p: p.text):
+            fields = {"verb": permission.verb, "resource": permission.target, "off": permission.needed_for}
+            log.error("RBAC denies %s: add it to the operator's role", permission.text, extra={"fields": fields})
+        for permission in sorted(self._denied - denied, key=lambda p: p.text):
+            log.info("RBAC now grants %s", permission.text)
+        self._denied = denied
+
+    async def check_softly(self) -> None:
+        """As `check`, but an API server that does not answer changes nothing."""
+        try:
+            await self.check()
+        except Unavailable as error:
+            log.warning("permissions could not be checked", extra={"fields": {"error": str(error)}})
+
+    async def _granted(self, permission: Permission) -> bool:
+        attributes = {
+            "verb": permission.verb,
+            "group": permission.group,
+            "resource": permission.resource,
+            "subresource": permission.subresource,
+            "namespace": permission.namespace,
+            "name": permission.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        }
+        answer = await self._client.request("POST", _REVIEW_PATH, body=review)
+        return bool((answer.get("status") or {}).get("allowed"))

@@ -1,0 +1,168 @@
+"""kopf's watch on policies. It only wakes: `on.event` handlers write nothing, unlike timers and daemons (a finalizer) or create and update
+handlers (an annotation), see kopf's `processing.py`.
+
+kopf runs in a thread with an event loop of its own, because at its end it cancels every task of its loop that started after it
+(`kopf.operator`, "hung tasks"), and because it would take over the signal handlers of the main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import kopf
+
+from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
+from tiphys_models.clients.access import ApiAccess
+from tiphys_models.domain.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_STOP_TIMEOUT_S = 10.0
+_LOGIN_AGAIN_S = 300.0  # a bound token is replaced on disk after 80 % of an hour
+
+
+class SeenVersions:
+    """Which version of each policy the watch delivered last, and whether it falls behind what lists show.
+
+    kopf reconnects a silent watch itself after 70 s, and ends on an ERROR event. This is the check from outside that notices whatever else
+    may happen: a version that a list shows and the watch does not deliver within `grace_s`.
+    """
+
+    def __init__(self, clock: Clock, grace_s: float = 120.0) -> None:
+        self._clock, self._grace_s = clock, grace_s
+        self._seen: dict[str, tuple[str, int]] = {}
+        self._behind: dict[str, tuple[str, float]] = {}
+
+    def event(self, kind: str | None, obj: Mapping[str, Any]) -> bool:
+        """Take an event of the watch; whether it is worth a reconciliation. A new status, our own above all, is not."""
+        metadata = obj["metadata"]
+        uid, generation = metadata["uid"], int(metadata.get("generation") or 0)
+        if kind == "DELETED":
+            self._seen.pop(uid, None)
+            return True
+        former = self._seen.get(uid)
+        self._seen[uid] = (metadata.get("resourceVersion") or "", generation)
+        return former is None or former[1] != generation or bool(metadata.get("deletionTimestamp"))
+
+    def listed(self, versions: Mapping[str, str]) -> None:
+        """Take what a list showed: resourceVersion by uid."""
+        now_s = self._clock.monotonic_s()
+        behind = {}
+        for uid, version in versions.items():
+            if self._seen.get(uid, ("", 0))[0] == version:
+                continue
+            former = self._behind.get(uid)
+            # another version than at the last list: the watch has its grace anew
+            behind[uid] = former if former is not None and former[0] == version else (version, now_s)
+        self._behind = behind
+
+    def dead(self) -> bool:
+        """Whether a version has been missing for longer than the grace."""
+        now_s = self._clock.monotonic_s()
+        return any(now_s - since_s > self._grace_s for _, since_s in self._behind.values())
+
+
+class PolicyWatch:
+    """kopf in its thread; `ended` is done when it stopped, with its exception if it failed."""
+
+    def __init__(
+        self, access: ApiAccess, loop: asyncio.AbstractEventLoop, on_event: Callable[[str | None, Mapping[str, Any]], None]
+    ) -> None:
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop, self._on_event = loop, on_event
+        self._stop = threading.Event()
+        self._registry = _registry(access, self._deliver)
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread; after a deadline it is left to die with the process."""
+        self._stop.set()
+        if self._thread.is_alive():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._thread.join, _STOP_TIMEOUT_S), _STOP_TIMEOUT_S + 1)
+        if self._thread.is_alive():
+            log.warning("kopf did not stop within %.0f s", _STOP_TIMEOUT_S)
+
+    def _deliver(self, kind: str | None, obj: Mapping[str, Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the main loop is closed: nobody to wake
+            self._loop.call_soon_threadsafe(self._on_event, kind, obj)
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=self._registry,
+                    settings=_settings(),
+                    clusterwide=True,
+                    standalone=True,
+                    stop_flag=self._stop,
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - whatever ended kopf ends the process, with its reason
+            failure = error
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._finish, failure)
+
+    def _finish(self, failure: BaseException | None) -> None:
+        if self.ended.done():
+            return
+        if failure is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(failure)
+
+
+def _registry(access: ApiAccess, deliver: Callable[[str | None, Mapping[str, Any]], None]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        token = await asyncio.to_thread(_token, access)
+        return kopf.ConnectionInfo(
+            server=access.server,
+            ca_data=access.ca_pem,
+            token=token,
+            certificate_path=access.client_cert_file,
+            private_key_path=access.client_key_file,
+            expiration=datetime.now(UTC) + timedelta(seconds=_LOGIN_AGAIN_S) if access.token_file else None,
+        )
+
+    async def on_policy(event: Mapping[str, Any], **_: Any) -> None:
+        obj = event["object"]
+        deliver(event["type"], {"metadata": dict(obj["metadata"])})
+
+    kopf.on.login(registry=registry)(log_in)
+    kopf.on.event(group=GROUP, version=VERSION, plural=PLURAL, registry=registry)(on_policy)
+    return registry
+
+
+def _token(access: ApiAccess) -> str | None:
+    value = access.headers().get("Authorization", "")
+    return value.removeprefix("Bearer ") or None
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.watching.server_timeout = 600
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = 70  # the API server sends a bookmark every minute
+    settings.watching.chunk_size = 500
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
+    settings.queueing.error_delays = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
+    settings.posting.enabled = False  # Events are ours, with fixed reasons
+    settings.scanning.disabled = True  # one known resource: no right to list CRDs and namespaces is needed
+    settings.process.ultimate_exiting_timeout = None  # ending the process is not kopf's to decide
+    return settings

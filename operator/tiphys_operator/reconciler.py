@@ -1,0 +1,136 @@
+"""The one loop: look at everything, plan, write what differs. Woken by events, and by the clock at the latest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from tiphys_models.clients.kube import ApiError
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.health import Health
+from tiphys_operator.metrics import ErrorReason, OperatorMetrics
+from tiphys_operator.observation import Observation
+from tiphys_operator.observer import Observer
+from tiphys_operator.permissions import CREATE_EVENTS, WRITE_STATUS, PermissionCheck
+from tiphys_operator.plan import Plan, plan
+from tiphys_operator.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_SETTLE_S = 0.1  # events come in bunches (kubectl apply of a directory): one round for all of them
+_AGAIN_S = 1.0
+_BACKOFF_START_S, _BACKOFF_MAX_S = 1.0, 60.0
+_DEADLINE_S = 300.0
+
+
+class Reconciler:
+    """Level-triggered: every round starts from what is there, so a lost event costs at most one resync."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        writer: Writer,
+        reader: DecisionReader | None,
+        permissions: PermissionCheck,
+        health: Health,
+        metrics: OperatorMetrics,
+        clock: Clock,
+        *,
+        own_namespace: str,
+        scheduler_name: str,
+        resync_s: float,
+    ) -> None:
+        self._observer, self._writer, self._reader = observer, writer, reader
+        self._permissions, self._health, self._metrics, self._clock = permissions, health, metrics, clock
+        self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Reconcile soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled, or until the Lease is lost."""
+        backoff_s = _BACKOFF_START_S
+        while True:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(_DEADLINE_S):
+                    complete = await self.reconcile()
+            except (Unavailable, TimeoutError) as error:
+                self._failed(error)
+                # jitter: not all clients of a restarted API server should come back in one instant
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
+                backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S, max(self._resync_s, _BACKOFF_START_S))
+                continue
+            backoff_s = _BACKOFF_START_S
+            await self._wait(self._resync_s if complete else _AGAIN_S)
+
+    async def reconcile(self) -> bool:
+        """One round; False if an object changed under it and it should be repeated."""
+        started_s = self._clock.monotonic_s()
+        seen = await self._observer.observe()
+        self._health.listed_s = self._clock.monotonic_s()
+        if self._health.watch is not None:
+            self._health.watch.listed({policy.uid: policy.version for policy in seen.policies})
+        if self._reader is not None:
+            self._reader.keep_only({policy.key for policy in seen.policies})
+        planned = plan(seen, self._own_namespace, self._scheduler_name)
+        complete = await self._write(planned)
+        self._report(seen, planned, started_s)
+        return complete
+
+    async def _write(self, planned: Plan) -> bool:
+        complete = True
+        stale: set[str] = set()
+        if self._permissions.allows(WRITE_STATUS):
+            for write in planned.statuses:
+                if not await self._writer.write_status(write):
+                    complete = False
+                    stale.add(write.policy.uid)
+                elif self._reader is not None:
+                    self._reader.settle(write.policy.key, write.counted)
+            if self._permissions.allows(CREATE_EVENTS):
+                for event in planned.events:
+                    # without its status the same news would be told again in the next round
+                    if event.policy.uid not in stale:
+                        await self._writer.write_event(event)
+        return complete
+
+    def _report(self, seen: Observation, planned: Plan, started_s: float) -> None:
+        self._health.reconciled = True
+        self._metrics.count_policies(planned.counts)
+        self._metrics.reconciles.labels("success").inc()
+        self._metrics.last_reconcile.set(self._clock.now_s())
+        took_s = self._clock.monotonic_s() - started_s
+        self._metrics.duration.observe(took_s)
+        if planned.statuses:
+            fields = {"policies": len(seen.policies), "changed": len(planned.statuses), "seconds": round(took_s, 3)}
+            log.info("reconciled", extra={"fields": fields})
+
+    def _failed(self, error: Unavailable | TimeoutError) -> None:
+        self._metrics.reconciles.labels("error").inc()
+        hint = ""
+        if isinstance(error, TimeoutError):
+            self._metrics.error(ErrorReason.TIMEOUT)
+            hint = f"the round took longer than {_DEADLINE_S:.0f} s"
+        elif isinstance(error, ApiError) and error.status == _FORBIDDEN:
+            self._metrics.error(ErrorReason.FORBIDDEN)
+            hint = "add the verb to the operator's role"
+        else:
+            self._metrics.error(ErrorReason.API)
+            if isinstance(error, ApiError) and error.status == _NOT_FOUND:
+                hint = "is the CRD schedulingpolicies.tiphys.io installed?"
+        log.warning("could not reconcile", extra={"fields": {"error": str(error), "hint": hint}})
+
+    async def _wait(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_SETTLE_S)

@@ -1,0 +1,67 @@
+"""What the environment may set, each as TIPHYS_OPERATOR_<NAME>."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tiphys_models.domain.errors import InvalidInput
+
+PREFIX = "TIPHYS_OPERATOR_"
+
+
+def _empty_is_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+OptionalPath = Annotated[Path | None, BeforeValidator(_empty_is_none)]
+
+
+class Settings(BaseSettings):
+    """Settings of one operator process."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    namespace: str = Field(default="tiphys-system", min_length=1, description="Namespace of this release: home of the Lease, never placed.")
+    lease_name: str = Field(default="tiphys-operator", min_length=1, description="Lease that makes one operator the leader.")
+    identity: str = Field(default_factory=socket.gethostname, min_length=1, description="Who holds the Lease: the name of the pod.")
+    lease_duration_s: float = Field(default=15.0, gt=0, description="A candidate takes a Lease that has not changed for so long.")
+    renew_s: float = Field(default=10.0, gt=0, description="A leader that could not renew for so long stops writing and ends.")
+    retry_s: float = Field(default=2.0, gt=0, description="Time between two renewals.")
+    scheduler_name: str = Field(default="tiphys", min_length=1, description="Pods that name it count as routed.")
+    models_dir: OptionalPath = Field(default=None, description="Directory of NAME.json and NAME.safetensors.")
+    extender_url: str = Field(
+        default="", pattern=r"^(https?://[^\s/]+/?)?$", description="Status listener of the extenders; empty: not read."
+    )
+    token_file: OptionalPath = Field(default=None, description="Bearer token of the extenders' decision log.")
+    resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")
+    status_host: str = Field(default="0.0.0.0", description="Address of metrics and probes.")  # noqa: S104
+    status_port: int = Field(default=8080, ge=0, le=65535, description="Port of metrics and probes; 0 takes a free one and logs it.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severe line written.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        # with 1.2 = client-go's JitterFactor: a leader must be able to miss a renewal, and must stop before others may start
+        if not self.lease_duration_s > self.renew_s > 1.2 * self.retry_s:
+            raise ValueError("needs LEASE_DURATION_S > RENEW_S > 1.2 × RETRY_S")
+        return self
+
+    @property
+    def dead_after_s(self) -> float:
+        """Without a successful list for so long, a leader is dead."""
+        return 3 * self.resync_s + 60.0
+
+
+def read_settings() -> Settings:
+    """From the environment; InvalidInput names the variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = "_".join(str(part) for part in problem["loc"]).upper().removeprefix(PREFIX)
+        where = f"{PREFIX}{name}: " if name else ""
+        raise InvalidInput(f"{where}{problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}") from error

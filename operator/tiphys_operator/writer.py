@@ -1,0 +1,181 @@
+"""The hands: statuses by server-side apply and Events, each only while the Lease is held."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tiphys_models.api.scheduling_policy import API_VERSION, KIND
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.leases import Lease, LeaseLost
+from tiphys_operator.metrics import ErrorReason, OperatorMetrics
+from tiphys_operator.observation import PolicySeen
+from tiphys_operator.observer import POLICIES_PATH
+from tiphys_operator.plan import EventWrite, StatusWrite
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "tiphys-operator"
+_NOT_FOUND, _CONFLICT, _FORBIDDEN = 404, 409, 403
+# As client-go's EventCorrelator: the same Event within ten minutes raises its count; an object has 25 at once, then one every 5 minutes.
+_SAME_FOR_S = 600.0
+_BURST, _REFILL_S = 25.0, 300.0
+_REMEMBERED = 4096
+
+
+class Writer:
+    """Writes for one holder of a Lease."""
+
+    def __init__(self, client: KubeClient, lease: Lease, metrics: OperatorMetrics, clock: Clock) -> None:
+        self._client, self._lease, self._metrics, self._clock = client, lease, metrics, clock
+        self._events = EventBook(clock)
+        self._events_denied = False
+
+    async def write_status(self, write: StatusWrite) -> bool:
+        """Whether it stands there now; False if the object changed or went meanwhile, which the next round sees."""
+        policy = write.policy
+        # uid and version are preconditions: what a former leader sends late fails instead of overwriting
+        metadata = {"name": policy.name, "namespace": policy.namespace, "uid": policy.uid, "resourceVersion": policy.version}
+        status = write.status.model_dump(by_alias=True, mode="json")
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
+        path = f"{POLICIES_PATH.rsplit('/', 1)[0]}/namespaces/{policy.namespace}/schedulingpolicies/{policy.name}/status"
+        try:
+            await self._fenced(self._client.apply(path, body, FIELD_MANAGER))
+        except ApiError as error:
+            if error.status in (_CONFLICT, _NOT_FOUND):
+                if error.status == _CONFLICT:
+                    self._metrics.error(ErrorReason.CONFLICT)
+                return False
+            raise
+        self._metrics.writes.labels("status").inc()
+        return True
+
+    async def write_event(self, event: EventWrite) -> None:
+        """Best effort: an Event that fails is counted, never retried."""
+        entry = self._events.enter(event)
+        if entry is None:
+            self._metrics.error(ErrorReason.EVENTS_LIMITED)
+            return
+        path = f"/api/v1/namespaces/{event.policy.namespace}/events"
+        try:
+            if entry.count > 1:
+                change = {"count": entry.count, "lastTimestamp": entry.last}
+                patch = self._client.request("PATCH", f"{path}/{entry.name}", body=change, content_type="application/merge-patch+json")
+                await self._fenced(patch)
+            else:
+                await self._fenced(self._client.request("POST", path, body=self._event_body(event, entry)))
+        except Unavailable as error:
+            denied = isinstance(error, ApiError) and error.status == _FORBIDDEN
+            self._metrics.error(ErrorReason.FORBIDDEN if denied else ErrorReason.API)
+            if not (denied and self._events_denied):  # once: RBAC does not change every half minute
+                log.warning("an Event could not be written", extra={"fields": {"policy": event.policy.key, "error": str(error)}})
+            self._events_denied = denied
+            self._events.forget(event)
+        else:
+            self._events_denied = False
+            self._metrics.writes.labels("event").inc()
+
+    async def _fenced(self, request: Any) -> None:
+        """Only while the Lease is held, and given up before it ends."""
+        try:
+            remaining_s = self._lease.check()
+        except LeaseLost:
+            request.close()
+            raise
+        try:
+            async with asyncio.timeout(remaining_s):
+                await request
+        except TimeoutError as error:
+            raise LeaseLost("the Lease ended during a write") from error
+
+    def _event_body(self, event: EventWrite, entry: EventEntry) -> dict[str, Any]:
+        policy = event.policy
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": entry.name, "namespace": policy.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": policy.name,
+                "namespace": policy.namespace,
+                "uid": policy.uid,
+                "resourceVersion": policy.version,
+            },
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "message": event.message,
+            "count": 1,
+            "firstTimestamp": entry.last,
+            "lastTimestamp": entry.last,
+            "source": {"component": FIELD_MANAGER},
+            "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": self._lease.identity[:128],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EventEntry:
+    """An Event to make (count 1) or to raise."""
+
+    name: str
+    count: int
+    last: str
+    """RFC 3339."""
+    at_s: float
+
+
+class EventBook:
+    """Remembers recent Events, so that the same one is counted up and no object floods its namespace."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: OrderedDict[tuple[str, str, str], EventEntry] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def enter(self, event: EventWrite) -> EventEntry | None:
+        """How to write it; None if this object had too many."""
+        now_s = self._clock.monotonic_s()
+        if not self._take_token(event.policy.uid, now_s):
+            return None
+        key = _key(event)
+        former = self._entries.pop(key, None)
+        last = datetime.fromtimestamp(self._clock.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if former is not None and now_s - former.at_s < _SAME_FOR_S:
+            entry = EventEntry(former.name, former.count + 1, last, now_s)
+        else:
+            entry = EventEntry(_event_name(event.policy, key, self._clock.now_s()), 1, last, now_s)
+        self._entries[key] = entry
+        if len(self._entries) > _REMEMBERED:
+            self._entries.popitem(last=False)
+        return entry
+
+    def forget(self, event: EventWrite) -> None:
+        """It was not written: the next one is a new one."""
+        self._entries.pop(_key(event), None)
+
+    def _take_token(self, uid: str, now_s: float) -> bool:
+        tokens, at_s = self._buckets.pop(uid, (_BURST, now_s))
+        tokens = min(_BURST, tokens + (now_s - at_s) / _REFILL_S)
+        taken = tokens >= 1
+        self._buckets[uid] = (tokens - 1 if taken else tokens, now_s)
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        return taken
+
+
+def _key(event: EventWrite) -> tuple[str, str, str]:
+    return event.policy.uid, event.reason, event.message
+
+
+def _event_name(policy: PolicySeen, key: tuple[str, str, str], now_s: float) -> str:
+    """Like client-go's `NAME.hex`: unique in the namespace, readable in a list."""
+    digest = hashlib.blake2b("\0".join((*key, repr(now_s))).encode(), digest_size=8).hexdigest()
+    return f"{policy.name[:230]}.{digest}"

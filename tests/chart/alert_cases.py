@@ -1,0 +1,228 @@
+"""For every alert: series on which it fires, with what it then says, and series on which it must not."""
+
+from dataclasses import dataclass, field
+
+Series = dict[str, str]
+"""Selector → values in promtool's notation, one a minute: `0+60x30` is a counter that grows by one a second."""
+
+UP = {"job": "tiphys-extender-status", "instance": "10.0.0.1:8080"}
+_AT = 'job="tiphys-extender-status",instance="10.0.0.1:8080"'
+_OTHER = 'job="tiphys-extender-status",instance="10.0.0.2:8080"'
+_OP = 'job="tiphys-operator",instance="10.0.0.3:8080"'
+_OP2 = 'job="tiphys-operator",instance="10.0.0.4:8080"'
+_SCORE = 'scheduler_framework_extension_point_duration_seconds_count{extension_point="Score",profile="tiphys",status="Success"}'
+_OK = f'tiphys_extender_requests_total{{{_AT},code="200"}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One alert."""
+
+    fires: Series
+    at: str
+    """When it must fire; it must also be silent on `quiet` then."""
+    description: str
+    """What the alert says."""
+    quiet: Series
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels beside alertname and severity."""
+
+
+def _latency(slow: int, minutes: int) -> Series:
+    """100 answers a minute, `slow` of them beyond the budget."""
+    return {
+        f'tiphys_extender_request_duration_seconds_bucket{{{_AT},le="0.02"}}': f"0+{100 - slow}x{minutes}",
+        f"tiphys_extender_request_duration_seconds_count{{{_AT}}}": f"0+100x{minutes}",
+    }
+
+
+def _stranded(attempts: str | None, node: str = "") -> Series:
+    series = {
+        'kube_pod_scheduler{namespace="a",pod="p",name="tiphys"}': "1x60",
+        f'kube_pod_info{{namespace="a",pod="p",node="{node}"}}': "1x60",
+        'kube_pod_status_phase{namespace="a",pod="p",phase="Pending"}': "1x60",
+        'kube_pod_scheduler{namespace="a",pod="q",name="default-scheduler"}': "1x60",
+        'kube_pod_info{namespace="a",pod="q",node=""}': "1x60",
+        'kube_pod_status_phase{namespace="a",pod="q",phase="Pending"}': "1x60",
+    }
+    return series | ({'scheduler_schedule_attempts_total{profile="tiphys",result="unschedulable"}': attempts} if attempts else {})
+
+
+CASES: dict[str, Case] = {
+    "TiphysPodsStranded": Case(
+        _stranded(None),
+        "15m",
+        "1 pods name scheduler tiphys, have no node, and it has tried none for 10 minutes. They stay Pending until it is back.",
+        _stranded("0+1x60"),
+    ),
+    "TiphysExtenderCoverageLow": Case(
+        {_SCORE: "0+100x60", _OK: "0+50x60"},
+        "20m",
+        "Only 50% of the scheduler's Score calls got an answer; the default plugins alone decide for the rest.",
+        {_SCORE: "0+100x60", _OK: "0+99x60"},
+    ),
+    "TiphysExtenderAbsent": Case(
+        {},
+        "15m",
+        "No extender has delivered metrics for 10 minutes: it is down, or Prometheus does not find it.",
+        {f"tiphys_extender_enabled{{{_AT}}}": "1x60"},
+    ),
+    "TiphysDisabled": Case(
+        {f"tiphys_extender_enabled{{{_AT}}}": "0x500"},
+        "7h",
+        "Every answer is neutral since more than 6 hours. Turn Tiphys on again, or uninstall it.",
+        {f"tiphys_extender_enabled{{{_AT}}}": "0x300 1x200"},
+    ),
+    "TiphysExtenderLatencyBurnFast": Case(
+        _latency(50, 120),
+        "1h10m",
+        "More than the allowed 1 % of answers take longer than the 20 ms budget: 50% of them.",
+        _latency(1, 120),
+    ),
+    "TiphysExtenderLatencyBurnSlow": Case(
+        _latency(4, 1600),
+        "26h",
+        "More than the allowed 1 % of answers take longer than the 20 ms budget: 4% of them over a day.",
+        _latency(2, 1600),
+    ),
+    "TiphysExtenderFallbackActive": Case(
+        {
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="model-missing"}}': "0+20x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="fallback"}}': "0+20x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="scored"}}': "0+80x60",
+        },
+        "20m",
+        "20% of answers are by the fallback, reason model-missing.",
+        {
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="model-missing"}}': "0+2x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="fallback"}}': "0+2x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="scored"}}': "0+98x60",
+        },
+        {"reason": "model-missing"},
+    ),
+    "TiphysExtenderNeutralByTrouble": Case(
+        {
+            f'tiphys_extender_neutral_answers_total{{{_AT},reason="deadline"}}': "0+10x60",
+            f'tiphys_extender_neutral_answers_total{{{_AT},reason="shadow"}}': "0+90x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="neutral"}}': "0+100x60",
+        },
+        "20m",
+        "10% of answers are neutral because something is wrong.",
+        {
+            f'tiphys_extender_neutral_answers_total{{{_AT},reason="deadline"}}': "0x60",
+            f'tiphys_extender_neutral_answers_total{{{_AT},reason="shadow"}}': "0+100x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="neutral"}}': "0+100x60",
+        },
+    ),
+    "TiphysExtenderNotSynced": Case(
+        {f'tiphys_extender_cache_synced{{{_AT},kind="pods"}}': "0x60", f'tiphys_extender_cache_synced{{{_AT},kind="nodes"}}': "1x60"},
+        "10m",
+        "The extender knows no whole list of pods: its answers are neutral.",
+        {f'tiphys_extender_cache_synced{{{_AT},kind="pods"}}': "0 0 1x60"},
+        {"kind": "pods"},
+    ),
+    "TiphysExtenderWatchSilent": Case(
+        {f'tiphys_extender_last_event_timestamp_seconds{{{_AT},kind="pods"}}': "60x60"},
+        "21m",
+        "Nothing about pods for 20m 0s, not even a bookmark: decisions use an old picture.",
+        {f'tiphys_extender_last_event_timestamp_seconds{{{_AT},kind="pods"}}': "60+60x60"},
+        {"kind": "pods"},
+    ),
+    "TiphysExtenderCertificateExpiring": Case(
+        {f"tiphys_extender_certificate_expiry_timestamp_seconds{{{_AT}}}": "864000x120"},
+        "2h",
+        "It ends in 9d 22h 0m 0s. After that the scheduler refuses every answer, silently.",
+        {  # one without TLS, one with a year left
+            f"tiphys_extender_certificate_expiry_timestamp_seconds{{{_AT}}}": "0x120",
+            f"tiphys_extender_certificate_expiry_timestamp_seconds{{{_OTHER}}}": "31536000x120",
+        },
+    ),
+    "TiphysExtenderDecisionLogDropping": Case(
+        {f"tiphys_extender_decision_log_dropped_total{{{_AT}}}": "0+1x60"},
+        "30m",
+        "15 decisions in 15 minutes are only in memory: a restart loses them.",
+        {f"tiphys_extender_decision_log_dropped_total{{{_AT}}}": "7x60"},
+        UP,
+    ),
+    "TiphysReadingsStale": Case(
+        {f"tiphys_extender_readings_timestamp_seconds{{{_AT}}}": "60x60"},
+        "11m",
+        "The last readings were taken 10m 0s ago: older than the default guardrail of policies.",
+        {  # one that takes readings, one for which they are off
+            f"tiphys_extender_readings_timestamp_seconds{{{_AT}}}": "0+60x60",
+            f"tiphys_extender_readings_timestamp_seconds{{{_OTHER}}}": "0x60",
+        },
+        UP,
+    ),
+    "TiphysReadingsCoverageLow": Case(
+        {
+            f"tiphys_extender_readings_coverage_ratio{{{_AT}}}": "0.25x60",
+            f"tiphys_extender_readings_timestamp_seconds{{{_AT}}}": "60+60x60",
+        },
+        "20m",
+        "Only 25% of nodes have readings: policies that need them answer by their fallback.",
+        {
+            f"tiphys_extender_readings_coverage_ratio{{{_AT}}}": "0x60",
+            f"tiphys_extender_readings_timestamp_seconds{{{_AT}}}": "0x60",
+            f"tiphys_extender_readings_coverage_ratio{{{_OTHER}}}": "0.9x60",
+            f"tiphys_extender_readings_timestamp_seconds{{{_OTHER}}}": "60+60x60",
+        },
+        UP,
+    ),
+    "TiphysModelLoadFailed": Case(
+        {f'tiphys_extender_model_load_failures_total{{{_AT},reason="DigestMismatch"}}': "0x10 1x20"},
+        "15m",
+        "Artifacts were refused, reason DigestMismatch. The last good model, or the fallback, goes on.",
+        {f'tiphys_extender_model_load_failures_total{{{_AT},reason="DigestMismatch"}}': "3x60"},
+        {"reason": "DigestMismatch"},
+    ),
+    "TiphysInvalidPolicies": Case(
+        {f"tiphys_extender_invalid_policies{{{_AT}}}": "2x60"},
+        "30m",
+        "2 policy objects are invalid and have no effect.",
+        {f"tiphys_extender_invalid_policies{{{_AT}}}": "0x60"},
+    ),
+    "TiphysOperatorNoLeader": Case(
+        {f"tiphys_operator_leader{{{_OP}}}": "0x60", f"tiphys_operator_leader{{{_OP2}}}": "0x60"},
+        "10m",
+        "Nobody reconciles SchedulingPolicies. Placement goes on by their specs; status and counters stand still.",
+        {f"tiphys_operator_leader{{{_OP}}}": "0x60", f"tiphys_operator_leader{{{_OP2}}}": "1x60"},
+    ),
+    "TiphysOperatorTwoLeaders": Case(
+        {f"tiphys_operator_leader{{{_OP}}}": "1x60", f"tiphys_operator_leader{{{_OP2}}}": "1x60"},
+        "5m",
+        "2 operators lead at once; writes of one may undo the other's.",
+        {f"tiphys_operator_leader{{{_OP}}}": "1x3 0x60", f"tiphys_operator_leader{{{_OP2}}}": "0x3 1x60"},
+    ),
+    "TiphysOperatorReconcileStalled": Case(
+        {
+            f"tiphys_operator_leader{{{_OP}}}": "1x60",
+            f"tiphys_operator_last_reconcile_timestamp_seconds{{{_OP}}}": "60x60",
+            # A standby that led long ago must not hide the leader, nor stand for it.
+            f"tiphys_operator_leader{{{_OP2}}}": "0x60",
+            f"tiphys_operator_last_reconcile_timestamp_seconds{{{_OP2}}}": "60+60x60",
+        },
+        "16m",
+        "The last successful reconcile was 15m 0s ago.",
+        {
+            f"tiphys_operator_leader{{{_OP}}}": "1x60",
+            f"tiphys_operator_last_reconcile_timestamp_seconds{{{_OP}}}": "0+60x60",
+            f"tiphys_operator_leader{{{_OP2}}}": "0x60",
+            f"tiphys_operator_last_reconcile_timestamp_seconds{{{_OP2}}}": "0x60",
+        },
+    ),
+    "TiphysOperatorDecisionPullFailing": Case(
+        {f"tiphys_operator_decision_pull_errors_total{{{_OP}}}": "0+2x60"},
+        "40m",
+        "30 failed reads in 15 minutes: decision counters in status stand still.",
+        {f"tiphys_operator_decision_pull_errors_total{{{_OP}}}": "0x20 3x40"},
+        {"job": "tiphys-operator", "instance": "10.0.0.3:8080"},
+    ),
+    "TiphysOperatorDecisionsLost": Case(
+        {f"tiphys_operator_decisions_lost_total{{{_OP}}}": "0+1x120"},
+        "90m",
+        "60 decisions in an hour were overwritten before the operator read them: counters in status are too low.",
+        {f"tiphys_operator_decisions_lost_total{{{_OP}}}": "9x120"},
+        {"job": "tiphys-operator", "instance": "10.0.0.3:8080"},
+    ),
+}

@@ -1,0 +1,115 @@
+"""Least rights: the chart's rules are exactly these, and nobody can widen them unnoticed."""
+
+import pytest
+
+from tests.chart.rendering import MODES, Manifest, render, render_mode, values_of
+
+Right = tuple[str, str, str, tuple[str, ...]]
+"""Group, resource, verb, names ("any" if empty)."""
+
+FORBIDDEN_VERBS = {"*", "escalate", "bind", "impersonate", "deletecollection"}
+READ = ("get", "list", "watch")
+
+
+def rights(group: str, resource: str, verbs: tuple[str, ...], *names: str) -> set[Right]:
+    return {(group, resource, verb, names) for verb in verbs}
+
+
+def lease(name: str, verbs: tuple[str, ...]) -> set[Right]:
+    return rights("coordination.k8s.io", "leases", ("create",)) | rights("coordination.k8s.io", "leases", verbs, name)
+
+
+ALLOWED: dict[tuple[str, str], set[Right]] = {
+    ("ClusterRole", "tiphys-extender"): (
+        rights("", "nodes", READ) | rights("", "pods", READ) | rights("tiphys.io", "schedulingpolicies", READ)
+    ),
+    ("Role", "tiphys-extender"): rights("", "configmaps", READ, "tiphys-switch"),
+    ("ClusterRole", "tiphys-operator"): (
+        rights("tiphys.io", "schedulingpolicies", READ)
+        | rights("tiphys.io", "schedulingpolicies/status", ("patch",))
+        | rights("", "pods", READ)
+        | rights("", "events", ("create", "patch"))
+        | rights("events.k8s.io", "events", ("create", "patch"))
+    ),
+    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update", "patch")),
+    ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
+    ("ClusterRole", "tiphys-unroute"): (
+        rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing")
+        | rights("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ("get", "delete"), "tiphys-routing")
+        | rights("", "pods", ("list",))
+        | {("apps", kind, "list", ()) for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")}
+        | {("batch", kind, "list", ()) for kind in ("jobs", "cronjobs")}
+    ),
+}
+
+BINDINGS = {
+    ("tiphys-extender", "ClusterRole", "tiphys-extender"),
+    ("tiphys-extender", "Role", "tiphys-extender"),
+    ("tiphys-operator", "ClusterRole", "tiphys-operator"),
+    ("tiphys-operator", "Role", "tiphys-operator"),
+    ("tiphys-scheduler", "Role", "tiphys-scheduler"),
+    ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
+    ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
+    ("tiphys-scheduler-authentication-reader", "Role", "extension-apiserver-authentication-reader"),
+    ("tiphys-unroute", "ClusterRole", "tiphys-unroute"),
+}
+
+
+def granted(role: Manifest) -> set[Right]:
+    return {
+        (group, resource, verb, tuple(rule.get("resourceNames", ())))
+        for rule in role["rules"]
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources", rule.get("nonResourceURLs", []))
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
+    rendered = render_mode(mode)
+    for kind in ("Role", "ClusterRole"):
+        for role in rendered.of(kind):
+            name = role["metadata"]["name"]
+            found, allowed = granted(role), ALLOWED[kind, name]
+            assert found - allowed == set(), f"{kind} {name} grants more"
+            assert allowed - found == set(), f"{kind} {name} grants less"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_wildcard_no_secret_no_way_to_more_rights(mode: str) -> None:
+    rendered = render_mode(mode)
+    for role in [*rendered.of("Role"), *rendered.of("ClusterRole")]:
+        for group, resource, verb, _ in granted(role):
+            assert "*" not in group + resource, role["metadata"]["name"]
+            assert verb not in FORBIDDEN_VERBS, role["metadata"]["name"]
+            assert resource.partition("/")[0] != "secrets", role["metadata"]["name"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bindings_are_of_known_roles_to_our_own_accounts(mode: str) -> None:
+    rendered = render_mode(mode)
+    accounts = {item["metadata"]["name"] for item in rendered.of("ServiceAccount")}
+    for binding in [*rendered.of("RoleBinding"), *rendered.of("ClusterRoleBinding")]:
+        name, role = binding["metadata"]["name"], binding["roleRef"]
+        assert (name, role["kind"], role["name"]) in BINDINGS
+        (subject,) = binding["subjects"]
+        assert subject["kind"] == "ServiceAccount"
+        assert subject["namespace"] == "tiphys-system"
+        assert subject["name"] in accounts
+
+
+def test_the_extender_reads_as_the_pod_it_is_in() -> None:
+    def reader(mode: str) -> str:
+        return str(render(values_of(mode)).one("ClusterRoleBinding", "tiphys-extender")["subjects"][0]["name"])
+
+    assert reader("default") == "tiphys-scheduler"
+    assert reader("existing-secrets") == "tiphys-extender"
+    # As a Service it has none of the scheduler's rights.
+    subjects = {
+        subject["name"]
+        for binding in render(values_of("existing-secrets")).of("ClusterRoleBinding")
+        if binding["roleRef"]["name"].startswith("system:")
+        for subject in binding["subjects"]
+    }
+    assert subjects == {"tiphys-scheduler"}

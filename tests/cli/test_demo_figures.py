@@ -1,0 +1,384 @@
+"""Arrivals, lanes, figures and report of the demo."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.demo.chart import select
+from tiphys_cli.demo.decisions import LaneDecisions, compare, parse_decision
+from tiphys_cli.demo.fleet import Fleet, load_between
+from tiphys_cli.demo.functions import FUNCTIONS, functions_by_name
+from tiphys_cli.demo.lanes import CONTROL, lane_nodes, make_lanes, pod_manifest, policy_manifest
+from tiphys_cli.demo.plots import Line, bar_plot, line_plot, nice_ceiling
+from tiphys_cli.demo.records import CallRecord
+from tiphys_cli.demo.report import DemoResult, render, write_report
+from tiphys_cli.demo.results import (
+    ReplayResult,
+    completion_curve,
+    figure,
+    inflight_curve,
+    lane_result,
+    mean_inflight,
+    problems,
+    summarize,
+)
+from tiphys_cli.demo.runtime import Step, Usage
+from tiphys_cli.demo.tables import decisions_table, live_line, live_table, markdown, result_table, share, verdict
+from tiphys_cli.demo.workload import WorkloadShape, make_calls
+from tiphys_models.api.scheduling_policy import parse_spec
+from tiphys_models.domain.facts import function_of, pod_facts
+from tiphys_models.policies.registry import PolicyName
+
+
+def record(lane: str = "a", due_s: float = 0.0, took_s: float | None = 1.0, **changes: Any) -> CallRecord:
+    done_s = None if took_s is None else due_s + took_s
+    facts: dict[str, Any] = {
+        "pod": f"p-{due_s:g}",
+        "function": "dh",
+        "created_s": due_s,
+        "bound_s": due_s + 0.1,
+        "node": f"{lane}-0000",
+        "cold": False,
+    }
+    return CallRecord(lane=lane, due_s=due_s, done_s=done_s, **(facts | changes))
+
+
+def decision(pod: str, best: str = "n", outcome: str = "scored", namespace: str = "demo-a", **changes: Any) -> dict[str, Any]:
+    top = [{"node": best, "score": 10, "raw": 1.0}, {"node": "other", "score": 9, "raw": 0.5}]
+    return {
+        "seq": 1,
+        "namespace": namespace,
+        "pod": pod,
+        "outcome": outcome,
+        "reason": "",
+        "candidates": 21,
+        "top": top,
+        "durationMs": 0.5,
+    } | changes
+
+
+def replayed(seed: int, control_s: float, policy_s: float, decisions: LaneDecisions | None = None) -> ReplayResult:
+    said = decisions or LaneDecisions(scored=2, best_bound=2, reasons={})
+    records = [record(lane, due_s, took_s) for lane, took_s in ((CONTROL, control_s), ("warm-first", policy_s)) for due_s in (0.0, 1.0)]
+    lanes = tuple(
+        lane_result(lane, seed, [r for r in records if r.lane == lane], 10.0, None if lane == CONTROL else said)
+        for lane in (CONTROL, "warm-first")
+    )
+    return ReplayResult(seed, 10.0, 12.0, lanes, tuple(records))
+
+
+def demo_result(replays: Sequence[ReplayResult]) -> DemoResult:
+    nodes = {node.name: node for lane in make_lanes([PolicyName.WARM_FIRST]) for node in lane_nodes(lane, 6)}
+    return DemoResult("0.1.0", "v1.36.3", 90.0, tuple(replays), tuple(summarize(replays, CONTROL)), tuple(problems(replays)), nodes, 0.4)
+
+
+# ---- arrivals --------------------------------------------------------------------------------------------------------
+
+
+def test_one_seed_gives_one_workload() -> None:
+    assert make_calls(3) == make_calls(3)
+    assert make_calls(3) != make_calls(4)
+
+
+def test_arrivals_keep_their_bounds() -> None:
+    for seed in range(20):
+        calls = make_calls(seed)
+        assert [call.due_s for call in calls] == sorted(call.due_s for call in calls)
+        assert all(0 <= call.due_s <= 60 for call in calls)
+        assert len({call.name for call in calls}) == len(calls)
+        for function in FUNCTIONS:
+            assert 20 <= sum(call.function == function.name for call in calls) <= 40
+
+
+def test_bursts_are_denser_than_an_even_stream() -> None:
+    def densest_second(share_of_bursts: float) -> float:
+        shape = WorkloadShape(burst_share=share_of_bursts)
+        found = []
+        for seed in range(10):
+            times = [call.due_s for call in make_calls(seed, shape) if call.function == "dh"]
+            found.append(max(sum(start <= other <= start + 1 for other in times) for start in times))
+        return sum(found) / len(found)
+
+    assert densest_second(0.4) > densest_second(0.0) + 1
+
+
+# ---- lanes -----------------------------------------------------------------------------------------------------------
+
+
+def test_lanes_differ_in_the_scheduler_only() -> None:
+    control, warm, static = make_lanes([PolicyName.WARM_FIRST, PolicyName.STATIC_RANK])
+    assert [lane.scheduler_name for lane in (control, warm, static)] == ["default-scheduler", "tiphys", "tiphys"]
+    machines = [[(n.machine, n.zone, n.images) for n in lane_nodes(lane)] for lane in (control, warm, static)]
+    assert machines[0] == machines[1] == machines[2]
+    assert len(machines[0]) >= 20
+    assert len({machine.name for machine, _, _ in machines[0]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [([PolicyName.FAASRANK], "trained model"), ([], "at least one"), ([PolicyName.GREEDY, PolicyName.GREEDY], "only once")],
+)
+def test_lanes_that_cannot_be_are_refused(policies: list[PolicyName], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_lanes(policies)
+
+
+def test_a_call_is_a_pod_of_its_function_and_its_policy_selects_it() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    profile = functions_by_name()["knn"]
+    pod = pod_manifest(lane, "s0-knn-0001", profile, "s0")
+    facts = pod_facts(pod)
+    assert function_of(pod["metadata"]) == "demo-warm-first/knn"
+    assert (facts.cpu_milli, facts.memory_bytes, facts.images) == (500, profile.memory_bytes, (profile.image,))
+    spec = parse_spec(policy_manifest(lane))
+    assert (spec.mode, spec.policy) == ("Active", PolicyName.WARM_FIRST)
+    assert spec.selector.compiled().matches(pod["metadata"]["labels"])
+
+
+def test_the_fleet_reports_idle_instances_and_their_absence() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    fleet = Fleet({lane.namespace: lane_nodes(lane, 3)}, 0.0)
+    counters = fleet.counters["warm-first-0000"]
+    assert counters.idle_instances["demo-warm-first/eg"] == 0
+    fleet.submit("warm-first-0000", "call", functions_by_name()["eg"], 1.0)
+    assert [(event.call, event.step) for event in fleet.advance(60.0)] == [("call", Step.READY), ("call", Step.DONE)]
+    fleet.publish(60.0)
+    assert counters.idle_instances["demo-warm-first/eg"] == 1
+    assert 'tiphys_runtime_idle_instances{function="demo-warm-first/eg"} 1' in counters.render()
+    busy_s = sum(
+        float(s) for s in re.findall(r'node_cpu_seconds_total\{cpu="\d",mode="(?:user|system|irq|softirq)"\} (\S+)', counters.render())
+    )
+    assert busy_s == pytest.approx(functions_by_name()["eg"].cold_work_core_s, rel=1e-3)
+    fleet.reset(61.0)
+    assert counters.idle_instances["demo-warm-first/eg"] == 0
+    assert fleet.next_event_s == math.inf
+
+
+def test_load_is_the_mean_between_two_looks() -> None:
+    load = load_between(Usage(10.0, 20.0, 1, 4, 0, 5), Usage(14.0, 28.0, 2, 6, 64 * 1024 * 8, 7), 2.0)
+    assert (load.busy_cores, load.runnable, load.writes_per_s, load.reads_per_s, load.memory_used_bytes) == (2.0, 4.0, 1.0, 4.0, 7)
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_mean_inflight_is_the_integral_over_the_span() -> None:
+    records = [record(due_s=0.0, took_s=4.0), record(due_s=8.0, took_s=10.0), record(due_s=9.0, took_s=None)]
+    assert mean_inflight(records, 10.0) == pytest.approx((4 + 2 + 1) / 10)
+
+
+def test_the_curves_count_what_came_and_went() -> None:
+    records = [record(due_s=0.0, took_s=2.0), record(due_s=1.0, took_s=0.5), record(due_s=1.0, took_s=None)]
+    times, under_way = inflight_curve(records, step_s=1.0)
+    assert times[:3] == [0.0, 1.0, 2.0]
+    assert under_way[:3] == [1, 3, 1]
+    times, shares = completion_curve(records)
+    assert times == [0.5, 2.0]
+    assert shares == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_the_last_answer_of_each_pod_is_compared_with_its_node() -> None:
+    records = [
+        record(pod="hit", node="n"),
+        record(pod="miss", node="m"),
+        record(pod="again", node="n"),
+        record(pod="alone"),
+        record(pod="down", node="n"),
+    ]
+    log = [
+        decision("hit"),
+        decision("miss"),
+        decision("again", best="m", outcome="neutral", reason="deadline"),
+        decision("again"),
+        decision("down", outcome="fallback", reason="readings-missing"),
+        decision("hit", best="x", namespace="demo-other"),
+    ]
+    found = compare("demo-a", records, [parse_decision(item) for item in log])
+    assert (found.scored, found.fallback, found.neutral, found.not_asked) == (3, 1, 0, 1)
+    assert (found.best_bound, found.best_other) == (3, 1)
+    assert found.reasons == {"readings-missing": 1}
+
+
+def test_a_neutral_answer_has_no_best_node() -> None:
+    assert parse_decision(decision("p", outcome="neutral")).best == ""
+    assert parse_decision(decision("p", top=[])).best == ""
+
+
+def test_percent_of_control_is_paired_by_seed() -> None:
+    replays = [replayed(0, 2.0, 1.0), replayed(1, 4.0, 4.0)]
+    control, warm = summarize(replays, CONTROL)
+    assert control.pct_of_control.mean == 100
+    assert warm.pct_of_control.mean == pytest.approx((50 + 100) / 2)
+    assert warm.mean_s.mean == pytest.approx(2.5)
+    low, high = warm.mean_s.low, warm.mean_s.high
+    assert low is not None
+    assert high is not None
+    assert 1.0 <= low <= 2.5 <= high <= 4.0
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert figure([3.0]).low is None
+
+
+def test_a_lost_call_fails_the_demo_and_says_why() -> None:
+    records = [record(CONTROL, took_s=None, problem="not bound within 120 s"), record(CONTROL)]
+    found = problems([ReplayResult(0, 10.0, 1.0, (lane_result(CONTROL, 0, records, 10.0, None),), tuple(records))])
+    assert len(found) == 1
+    assert "1 of 2 calls were never done" in found[0]
+    assert "not bound within 120 s" in found[0]
+
+
+def test_a_policy_that_does_not_decide_fails_the_demo() -> None:
+    silent = LaneDecisions(scored=1, neutral=1, reasons={"deadline": 1})
+    found = problems([replayed(0, 2.0, 1.0, silent)])
+    assert len(found) == 1
+    assert "50.0%" in found[0]
+    assert "deadline 1" in found[0]
+    assert problems([replayed(0, 2.0, 1.0)]) == []
+
+
+def test_nothing_done_gives_figures_that_say_nothing() -> None:
+    empty = lane_result("a", 0, [record(took_s=None)], 10.0, None)
+    assert math.isnan(empty.mean_s)
+    replay = ReplayResult(0, 10.0, 1.0, (lane_result(CONTROL, 0, [record(CONTROL, took_s=None)], 10.0, None),), ())
+    assert verdict(summarize([replay], CONTROL)) == "No call was done."
+
+
+# ---- what people see -------------------------------------------------------------------------------------------------
+
+
+def shown(renderable: object) -> str:
+    console = Console(width=120, record=True, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def test_the_tables_hold_every_lane() -> None:
+    replays = [replayed(0, 2.0, 1.0)]
+    summaries = summarize(replays, CONTROL)
+    for text in (shown(result_table(summaries)), markdown(summaries)):
+        assert CONTROL in text
+        assert "warm-first" in text
+        assert "50.0" in text
+    assert "2/2" in shown(decisions_table(replays))
+    lines = markdown(summaries).splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert len(lines) == 4
+
+
+def test_the_verdict_follows_the_figures() -> None:
+    assert verdict(summarize([replayed(0, 2.0, 1.0)], CONTROL)).startswith("warm-first had the shortest mean completion time: 50 %")
+    assert "One run of one seed" in verdict(summarize([replayed(0, 2.0, 1.0)], CONTROL))
+    assert verdict(summarize([replayed(0, 1.0, 2.0)], CONTROL)).startswith("The plain kube-scheduler had the shortest")
+    assert "Mean of 2 seeds" in verdict(summarize([replayed(0, 2.0, 1.0), replayed(1, 2.0, 1.0)], CONTROL))
+
+
+def test_a_share_never_rounds_up_to_all() -> None:
+    assert share(0.99999) == "99.9 %"
+    assert share(1.0) == "100.0 %"
+    assert share(None) == "–"
+
+
+def test_the_live_view_counts_what_has_come() -> None:
+    records = [record(due_s=0.0, took_s=2.0, cold=True), record(due_s=3.0, took_s=None), record(due_s=9.0, took_s=None)]
+    assert "a 1/2 done, 1 in flight, mean 2.00 s" in live_line(5.0, ["a"], records)
+    assert "waiting for the last calls" in shown(live_table(11.0, 10.0, ["a"], records))
+
+
+class _References(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.open: list[str] = []
+        self.unbalanced = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.unbalanced |= not self.open or self.open.pop() != tag
+
+
+def test_the_report_opens_without_anything_from_elsewhere(tmp_path: Path) -> None:
+    page = write_report(demo_result([replayed(0, 2.0, 1.0), replayed(1, 3.0, 1.0)]), tmp_path / "out").read_text(encoding="utf-8")
+    parser = _References()
+    parser.feed(page)
+    assert parser.found == []
+    assert not parser.unbalanced
+    assert parser.open == []
+    assert "<script" not in page
+    assert not re.search(r"url\(|@import", page)
+    assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert page.count("<svg viewBox") == 4
+
+
+def test_the_figures_are_written_as_json_with_every_call(tmp_path: Path) -> None:
+    write_report(demo_result([replayed(0, 2.0, 1.0)]), tmp_path)
+    document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert document["seeds"] == [0]
+    assert [row["lane"] for row in document["rows"]] == [CONTROL, "warm-first"]
+    assert len(document["calls"]) == 4
+    assert document["summary"][1]["pct_of_control"]["mean"] == pytest.approx(50.0)
+    assert document["problems"] == []
+
+
+def test_problems_stand_in_the_report_and_names_are_escaped() -> None:
+    result = demo_result([replayed(0, 2.0, 1.0, LaneDecisions(scored=0, neutral=2, reasons={"<b>": 2}))])
+    page = render(result)
+    assert "&lt;b&gt; 2" in page
+    assert "<b>" not in page
+
+
+def test_plots_stay_inside_their_frame() -> None:
+    plot = line_plot("t", "x", "y", [Line("a", [0, 5, 30], [0, 2, 90], steps=True), Line("b", [], [])])
+    numbers = [float(n) for n in re.findall(r"[MLHV ]([0-9.]+)", plot.split('d="')[1].split('"')[0])]
+    assert numbers
+    assert all(0 <= n <= 720 for n in numbers)
+    assert bar_plot("t", "y", ["g"], {"a": [3.0], "b": [0.0]}).count("<rect") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "ceiling"), [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (23, 25), (26, 50), (700, 1000), (math.nan, 1.0)]
+)
+def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
+    assert nice_ceiling(value) == pytest.approx(ceiling)
+
+
+# ---- the chart -------------------------------------------------------------------------------------------------------
+
+
+def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name} | more.pop("metadata", {}), **more}
+
+
+def test_of_the_chart_only_accounts_roles_and_configuration_are_applied() -> None:
+    config = document("ConfigMap", "tiphys-scheduler-config", data={"config.yaml": "kind: KubeSchedulerConfiguration\n"})
+    hook = document("ServiceAccount", "hook", metadata={"annotations": {"helm.sh/hook": "pre-delete"}})
+    crd = document("CustomResourceDefinition", "crd")
+    found = select([document("Deployment", "d"), config, hook, None, document("Role", "r"), crd])
+    assert [d["kind"] for d in found.documents] == ["CustomResourceDefinition", "Role", "ConfigMap"]
+    assert found.scheduler_config == "kind: KubeSchedulerConfiguration\n"
+
+
+def test_a_chart_without_what_is_needed_is_refused() -> None:
+    crd = document("CustomResourceDefinition", "crd")
+    with pytest.raises(ClusterError, match="KubeSchedulerConfiguration"):
+        select([crd])
+    with pytest.raises(ClusterError, match="CustomResourceDefinition"):
+        select([document("ConfigMap", "tiphys-scheduler-config", data={"c": "kind: KubeSchedulerConfiguration"})])

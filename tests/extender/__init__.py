@@ -1,0 +1,1 @@
+"""The extender: contract, decisions, faults."""

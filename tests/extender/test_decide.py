@@ -1,0 +1,398 @@
+"""What is decided: modes, fallbacks, guardrails, reservations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiphys_extender.answer import AnswerLimits
+
+from tests.builders import node, pod, policy_object
+from tests.extender.harness import ACTIVE, Extender, pod_json, untrained
+from tiphys_models.api.reasons import FallbackReason, NeutralReason
+from tiphys_models.api.routing import in_canary
+from tiphys_models.domain.clock import ManualClock
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.readings import CandidateView, PlacementMemory
+
+FAASRANK = policy_object("learned", mode="Active", policy="faasrank", model="m", fallback="least-connections")
+
+
+def is_neutral(answer: dict[str, int]) -> bool:
+    return set(answer.values()) == {5}
+
+
+def first(answer: dict[str, int]) -> str:
+    return max(answer, key=lambda name: answer[name])
+
+
+# ---- who decides ---------------------------------------------------------------------------------------------------
+
+
+def test_active_ranks_and_reserves() -> None:
+    extender = Extender(nodes=3)
+    extender.state.bound(pod("busy", node="n0"), extender.clock.now_s())
+    answer = extender.ask()
+    assert answer["n0"] == min(answer.values())
+    assert sorted(answer.values()) == [4, 9, 10]
+    assert extender.state.reservations == 1
+    assert extender.last["outcome"] == "scored"
+    assert extender.last["would"] == first(answer)
+    assert extender.counted("policy_answers_total", policy="least-connections") == 1
+
+
+def test_shadow_is_neutral_reserves_nothing_and_logs_what_it_would_have_said() -> None:
+    extender = Extender(nodes=3, policies=[policy_object(mode="Shadow", policy="least-connections")])
+    extender.state.bound(pod("busy", node="n0"), extender.clock.now_s())
+    assert is_neutral(extender.ask())
+    assert extender.state.reservations == 0
+    record = extender.last
+    assert (record["outcome"], record["reason"], record["mode"]) == ("neutral", "shadow", "Shadow")
+    assert record["would"] in ("n1", "n2")
+    assert len(record["top"]) == 3
+    extender.decisions.bound("u0", "n0")
+    assert extender.counted("choices_total", result="other", mode="Shadow") == 1
+    assert extender.last["chosen"] == "n0"
+
+
+def test_canary_decides_its_share_and_no_more() -> None:
+    extender = Extender(nodes=3, policies=[policy_object(mode="Canary", canary={"percent": 30}, policy="least-connections")])
+    decided = 0
+    for index in range(300):
+        uid = f"uid-{index}"
+        neutral = is_neutral(extender.ask(uid))
+        assert neutral != in_canary(uid, 30)
+        decided += not neutral
+    assert 60 <= decided <= 120
+    assert extender.counted("neutral_answers_total", reason="canary") == 300 - decided
+    assert extender.state.reservations == decided
+
+
+@pytest.mark.parametrize(
+    ("reason", "prepare", "changes"),
+    [
+        (NeutralReason.NO_POLICY, lambda e: e.policies.drop(ACTIVE), {}),
+        (NeutralReason.NO_POLICY, lambda e: None, {"namespace": "elsewhere"}),
+        (NeutralReason.MODE_OFF, lambda e: e.policies.put(policy_object("active", mode="Off")), {}),
+        (NeutralReason.DISABLED, lambda e: setattr(e.world, "enabled", False), {}),
+        (NeutralReason.NOT_SYNCED, lambda e: setattr(e.world, "synced", False), {}),
+        (NeutralReason.OTHER_SCHEDULER, lambda e: None, {"spec": {"schedulerName": "default-scheduler"}}),
+        (NeutralReason.BAD_POD, lambda e: None, {"metadata": "no object"}),
+        (NeutralReason.NO_KNOWN_NODE, lambda e: e.state.forget_nodes_except(set()), {}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, NeutralReason) else "",
+)
+def test_every_neutral_answer_is_complete_and_counted(reason: NeutralReason, prepare: Any, changes: dict[str, Any]) -> None:
+    extender = Extender(nodes=2)
+    prepare(extender)
+    answer = extender.ask(names=["n0", "n1"], **changes)
+    assert answer == {"n0": 5, "n1": 5}
+    assert extender.counted("neutral_answers_total", reason=reason) == 1
+    assert extender.counted("answers_total", outcome="neutral") == 1
+    assert extender.state.reservations == 0
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", "tiphys-system"])
+def test_pods_of_the_cluster_and_of_the_release_are_never_placed(namespace: str) -> None:
+    extender = Extender(nodes=2, policies=[policy_object(namespace=namespace, mode="Active", policy="least-connections")])
+    assert is_neutral(extender.ask(namespace=namespace))
+
+
+def test_a_policy_changed_or_deleted_counts_for_the_next_call() -> None:
+    extender = Extender(nodes=2)
+    assert not is_neutral(extender.ask("a"))
+    extender.policies.put(policy_object("active", mode="Shadow"))
+    assert is_neutral(extender.ask("b"))
+    extender.policies.put(ACTIVE)
+    assert not is_neutral(extender.ask("c"))
+    extender.policies.drop(ACTIVE)
+    assert is_neutral(extender.ask("d"))
+
+
+def test_an_invalid_policy_is_counted_and_leaves_its_last_valid_spec_until_it_is_deleted() -> None:
+    extender = Extender(nodes=2)
+    extender.policies.put(policy_object("active", mode="Canary"))  # percent is missing
+    assert extender.counted("invalid_policies") == 1
+    assert not is_neutral(extender.ask("a"))
+    extender.policies.put(policy_object("other", policy="no-such-policy"))
+    assert extender.counted("invalid_policies") == 2
+    extender.policies.drop(ACTIVE)
+    assert is_neutral(extender.ask("b"))
+    assert extender.counted("invalid_policies") == 1
+    assert extender.counted("routes", mode="Active") == 0
+
+
+def test_a_policy_made_again_under_the_same_name_does_not_inherit_the_old_spec() -> None:
+    extender = Extender(nodes=2)
+    again = policy_object("active", mode="Canary")
+    again["metadata"]["uid"] = "another"
+    extender.policies.put(again)
+    assert is_neutral(extender.ask())
+
+
+# ---- fallbacks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_learned_policy_scores_with_its_model(tmp_path: Path) -> None:
+    digest = untrained(tmp_path)
+    extender = Extender(nodes=6, policies=[FAASRANK], models=tmp_path)
+    extender.read(cpu_load_avg={f"n{i}": float(i) for i in range(6)})
+    extender.ask()
+    record = extender.last
+    assert (record["outcome"], record["policyName"], record["modelDigest"]) == ("scored", "faasrank", digest)
+    assert len({top["raw"] for top in record["top"]}) == 3
+
+
+def test_a_missing_model_leaves_the_answer_to_the_fallback() -> None:
+    extender = Extender(nodes=3, policies=[FAASRANK])
+    extender.read()
+    extender.state.bound(pod("busy", node="n1"), extender.clock.now_s())
+    answer = extender.ask()
+    assert answer["n1"] == min(answer.values())
+    record = extender.last
+    assert (record["outcome"], record["reason"], record["policyName"]) == ("fallback", "model-missing", "least-connections")
+    assert extender.counted("fallback_answers_total", reason="model-missing") == 1
+    assert extender.state.reservations == 1
+
+
+def test_more_than_half_without_fresh_readings_is_too_little(tmp_path: Path) -> None:
+    untrained(tmp_path)
+    extender = Extender(nodes=0, policies=[FAASRANK], models=tmp_path)
+    for index in range(4):
+        extender.state.put_node(node(f"n{index}"))
+    extender.read(cpu_load_avg={"n0": 3.0, "n2": 8.0})
+    for index in range(4, 8):
+        extender.state.put_node(node(f"n{index}"))
+    extender.ask("half")
+    assert extender.last["outcome"] == "scored"
+    extender.state.put_node(node("n8"))
+    extender.ask("less")
+    assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", "readings-missing")
+
+
+@pytest.mark.parametrize("policy", ["faasrank", "static-rank"])
+def test_readings_older_than_the_policy_allows_count_as_missing(tmp_path: Path, policy: str) -> None:
+    untrained(tmp_path, policy)
+    clock = ManualClock()
+    spec = {"mode": "Active", "policy": policy, "guardrails": {"maxReadingAgeSeconds": 20}}
+    extender = Extender(nodes=3, policies=[policy_object(**spec)], models=tmp_path, clock=clock)
+    extender.read(cpu_load_avg={"n1": 4.0})
+    clock.advance(19)
+    extender.ask("young")
+    assert extender.last["outcome"] == "scored"
+    clock.advance(2)
+    extender.ask("old")
+    assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", "readings-missing")
+
+
+def test_a_node_with_stale_readings_ranks_in_the_middle(tmp_path: Path) -> None:
+    untrained(tmp_path, "faasrank")
+    clock = ManualClock()
+    extender = Extender(nodes=5, policies=[policy_object(mode="Active", policy="faasrank")], models=tmp_path, clock=clock)
+    extender.read(cpu_load_avg={f"n{i}": 0.7 * i for i in range(5)})
+    extender.state.nodes.read_at_s[extender.state.nodes.row_of["n0"]] -= 120
+    answer = extender.ask()
+    assert extender.last["outcome"] == "scored"
+    assert sorted(answer.values(), reverse=True).index(answer["n0"]) in (1, 2, 3)
+
+
+def test_an_unknown_node_ranks_in_the_middle_and_is_counted(tmp_path: Path) -> None:
+    extender = Extender(nodes=4)
+    for index in range(3):
+        for uid in range(index):
+            extender.state.bound(pod(f"p{index}-{uid}", node=f"n{index}"), extender.clock.now_s())
+    answer = extender.ask(names=["n0", "n1", "n2", "new"])
+    assert answer["n0"] > answer["new"] > answer["n2"]
+    assert extender.counted("unknown_nodes_total") == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A policy with weights that went wrong."""
+
+    scores: Any
+    name: str = "faasrank"
+    epsilon: float = 1e-3
+    row_wise: bool = False
+    digest: str = "0" * 64
+
+    def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
+        if isinstance(self.scores, Exception):
+            raise self.scores
+        return np.array([self.scores[i % len(self.scores)] for i in range(len(view.rows))], np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class OneModel:
+    model: Broken
+
+    def policy(self, name: str, model: str) -> Broken:
+        return self.model
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ([np.nan, 1.0], FallbackReason.SCORES_NOT_FINITE),
+        ([np.inf, 1.0], FallbackReason.SCORES_NOT_FINITE),
+        ([-np.inf, np.inf], FallbackReason.SCORES_NOT_FINITE),
+        ([0.7], FallbackReason.SCORES_CONSTANT),
+        (ZeroDivisionError("hunter2-in-env"), FallbackReason.POLICY_ERROR),
+    ],
+    ids=str,
+)
+def test_weights_that_went_wrong_never_reach_the_scheduler(scores: Any, reason: FallbackReason, caplog: pytest.LogCaptureFixture) -> None:
+    extender = Extender(nodes=4, policies=[FAASRANK])
+    extender.read(cpu_load_avg={"n0": 5.0})
+    extender.world.models = OneModel(Broken(scores))  # type: ignore[assignment]
+    answer = extender.ask()
+    assert sorted(answer.values(), reverse=True)[0] == 10
+    assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", reason)
+    assert "hunter2" not in caplog.text
+
+
+def test_constant_scores_of_alike_nodes_are_no_fault() -> None:
+    extender = Extender(nodes=4, policies=[FAASRANK])
+    extender.read()
+    extender.world.models = OneModel(Broken([0.7]))  # type: ignore[assignment]
+    extender.ask()
+    assert extender.last["outcome"] == "scored"
+
+
+def test_when_rule_and_policy_both_fail_the_answer_is_neutral() -> None:
+    extender = Extender(nodes=3, policies=[FAASRANK])
+    extender.world.rules = dict.fromkeys(extender.world.rules, Broken([np.nan], name="least-connections"))
+    assert is_neutral(extender.ask())
+    assert extender.last["reason"] == NeutralReason.BAD_SCORES
+    extender.world.rules = dict.fromkeys(extender.world.rules, Broken(RuntimeError("x"), name="least-connections"))
+    assert is_neutral(extender.ask("again"))
+    assert extender.last["reason"] == NeutralReason.INTERNAL_ERROR
+
+
+def test_any_exception_is_a_neutral_answer_and_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    extender = Extender(nodes=3)
+    extender.world.router = None  # type: ignore[assignment]
+    assert is_neutral(extender.ask())
+    assert extender.counted("neutral_answers_total", reason="internal-error") == 1
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    assert fields == [{"pod": "default/pod-u0", "error": "AttributeError", "where": fields[0]["where"]}]
+    assert "hunter2" not in caplog.text + str(fields)
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+class HastyClock(ManualClock):
+    """Every look at it costs 5 ms."""
+
+    def monotonic_s(self) -> float:
+        self.advance(0.005)
+        return super().monotonic_s()
+
+
+def test_beyond_its_budget_an_answer_is_neutral() -> None:
+    extender = Extender(nodes=3, clock=HastyClock(), limits=AnswerLimits(deadline_s=0.012))
+    assert is_neutral(extender.ask())
+    assert extender.last["reason"] == NeutralReason.DEADLINE
+    assert extender.state.reservations == 0
+    extender = Extender(nodes=3, clock=HastyClock(), limits=AnswerLimits(deadline_s=0.1))
+    assert not is_neutral(extender.ask())
+
+
+def test_too_many_names_are_answered_but_not_judged() -> None:
+    extender = Extender(nodes=3, limits=AnswerLimits(deadline_s=10, max_names=2))
+    assert is_neutral(extender.ask())
+    assert extender.counted("neutral_answers_total", reason="too-many-names") == 1
+
+
+# ---- spreading -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["least-connections", "warm-first", "faasrank"])
+def test_reservations_spread_a_burst(tmp_path: Path, policy: str) -> None:
+    # weights that prefer few pods in flight, and read nothing else
+    untrained(tmp_path, "faasrank")
+    extender = Extender(nodes=10, policies=[policy_object(mode="Active", policy=policy)], models=tmp_path)
+    extender.read()
+    chosen = Counter(first(extender.ask(f"burst-{i}")) for i in range(100))
+    assert extender.last["outcome"] == "scored"
+    assert extender.state.reservations == 100
+    if policy == "faasrank":  # random weights may like company; they must at least notice it
+        assert len(chosen) > 1
+    else:
+        assert set(chosen.values()) == {10}
+
+
+@pytest.mark.parametrize("policy", ["least-connections", "warm-first", "static-rank", "faasrank"])
+@pytest.mark.parametrize("mode", ["Active", "Shadow"])
+def test_an_idle_uniform_cluster_never_herds(tmp_path: Path, policy: str, mode: str) -> None:
+    untrained(tmp_path, "faasrank")
+    clock = ManualClock()
+    extender = Extender(nodes=50, policies=[policy_object(mode=mode, policy=policy)], models=tmp_path, clock=clock, capacity=5000)
+    extender.read()
+    chosen: Counter[str] = Counter()
+    for index in range(400):
+        extender.ask(f"idle-{index}")
+        chosen[extender.last["would"]] += 1
+        extender.state.finished(f"idle-{index}")  # the pod is gone before the next one comes
+    assert max(chosen.values()) <= 400 * 0.06
+    assert len(chosen) >= 45
+
+
+def test_a_node_above_its_share_of_a_function_goes_behind_the_others() -> None:
+    policy = policy_object(mode="Active", policy="greedy", guardrails={"maxNodeSharePercent": 40})
+    extender = Extender(nodes=4, policies=[policy])
+    chosen = Counter(first(extender.ask(f"p{i}")) for i in range(40))
+    # greedy alone would put all 40 on the first node
+    assert max(chosen.values()) <= 40 * 0.4 + 1
+    assert extender.ask("other", function="g")["n0"] == 10  # another function has its own share
+
+
+def test_the_share_of_a_node_never_bars_all_candidates() -> None:
+    policy = policy_object(mode="Active", policy="greedy", guardrails={"maxNodeSharePercent": 1})
+    extender = Extender(nodes=3, policies=[policy])
+    for index in range(9):
+        extender.ask(f"p{index}")
+    answer = extender.ask("last")
+    assert sorted(answer.values()) == [4, 9, 10]
+    assert answer["n0"] == 10  # all are above 1 %: greedy's own order stands
+
+
+def test_two_replicas_agree_on_every_answer(tmp_path: Path) -> None:
+    untrained(tmp_path, "faasrank")
+    policies = [
+        policy_object("a", "default", mode="Active", policy="faasrank"),
+        policy_object("b", "faas", mode="Active", policy="warm-first"),
+        policy_object("c", "ring", mode="Active", policy="round-robin"),
+    ]
+    replicas = [Extender(nodes=20, policies=order, models=tmp_path) for order in (policies, policies[::-1])]
+    for replica in replicas:
+        replica.read(cpu_load_avg={f"n{i}": i % 7 for i in range(20)})
+    for index in range(60):
+        namespace = ("default", "faas", "ring")[index % 3]
+        names = [f"n{(index + k) % 20}" for k in range(12)]
+        answers = [replica.ask(f"u{index}", names, namespace=namespace) for replica in replicas]
+        assert answers[0] == answers[1]
+        for replica in replicas:  # both see the same binding
+            replica.state.bound(pod(f"u{index}", node=first(answers[0])), replica.clock.now_s())
+
+
+def test_a_pod_asked_again_is_one_reservation_and_two_attempts() -> None:
+    extender = Extender(nodes=3)
+    extender.ask("again")
+    extender.ask("again")
+    assert extender.state.reservations == 1
+    assert [record.attempt for record in extender.decisions.of_uid("again")] == [1, 2]
+
+
+def test_pod_json_of_the_tests_carries_a_secret_that_no_record_keeps() -> None:
+    assert "hunter2-in-env" in str(pod_json())
+    extender = Extender(nodes=3)
+    extender.ask()
+    record = extender.decisions.of_uid("u0")[0]
+    detail = extender.decisions.detail(record.seq)
+    assert "hunter2" not in str(record.as_json()) + str(detail)
