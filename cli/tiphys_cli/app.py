@@ -35,6 +35,7 @@ PARTS: dict[str, Part] = {
     "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
     "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),
+    "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
     "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),
     "tools": Part("tiphys_cli.tools.commands", "tools_app", "Programs of the local control plane: build, find, list."),
 }

@@ -20,15 +20,18 @@ from tiphys_models.artifacts.card import ModelCard
 from tiphys_models.artifacts.forward import score_rows
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH
 from tiphys_models.features.schema import FEATURES, SCHEMA
 
 MAX_BYTES = 16 * 1024 * 1024
 _LAYERS = 3
+INPUTS = {SCHEMA: len(FEATURES), SCHEMA_OUTLOOK: WIDTH}
+"""How many inputs each version of the encoder gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreNetwork:
-    """26 -> 32 tanh -> 16 tanh -> 1, whatever its hidden widths; applied to each node by itself."""
+    """Inputs -> tanh -> tanh -> 1 score, whatever its hidden widths; applied to each node by itself."""
 
     card: ModelCard
     weights: tuple[tuple[FloatArray, FloatArray], ...]
@@ -36,7 +39,7 @@ class ScoreNetwork:
     scale: FloatArray
 
     def __call__(self, encoded: FloatArray) -> FloatArray:
-        """float32[..., 26] -> float64[...]; a missing input counts as the trained mean."""
+        """float32[..., inputs] -> float64[...]; a missing input counts as the trained mean."""
         (w0, b0), (w1, b1), (w2, b2) = self.weights
         rows = encoded.reshape(-1, encoded.shape[-1])
         return score_rows(rows, self.mean, self.scale, self.card.clip, w0, b0, w1, b1, w2, b2).reshape(encoded.shape[:-1])
@@ -64,11 +67,13 @@ def check_network(card_json: bytes, weights: bytes, origin: str) -> ScoreNetwork
         raise ArtifactRefused("CardInvalid", f"{origin}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
     if (found := sha256(weights).hexdigest()) != card.sha256:
         raise ArtifactRefused("DigestMismatch", f"{origin}: weights have sha256 {found}, the card says {card.sha256}")
-    if card.feature_schema != SCHEMA:
-        raise ArtifactRefused("SchemaMismatch", f"{origin}: made for features {card.feature_schema}, this release encodes {SCHEMA}")
-    if len(card.mean) != len(FEATURES) or len(card.scale) != len(FEATURES):
-        raise ArtifactRefused("ShapeMismatch", f"{origin}: mean and scale must have {len(FEATURES)} numbers each")
-    layers = _layers(weights, origin)
+    width = INPUTS.get(card.feature_schema)
+    if width is None:
+        encoded = " and ".join(INPUTS)
+        raise ArtifactRefused("SchemaMismatch", f"{origin}: made for features {card.feature_schema}, this release encodes {encoded}")
+    if len(card.mean) != width or len(card.scale) != width:
+        raise ArtifactRefused("ShapeMismatch", f"{origin}: mean and scale must have {width} numbers each")
+    layers = _layers(weights, origin, width)
     return ScoreNetwork(card, layers, np.array(card.mean, np.float32), np.array(card.scale, np.float32))
 
 
@@ -90,7 +95,7 @@ def _read(path: Path) -> bytes:
         raise ArtifactRefused("Missing", f"{path.name}: {error.strerror}") from error
 
 
-def _layers(weights: bytes, origin: str) -> tuple[tuple[FloatArray, FloatArray], ...]:
+def _layers(weights: bytes, origin: str, inputs: int) -> tuple[tuple[FloatArray, FloatArray], ...]:
     try:
         tensors = load_tensors(weights)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -99,12 +104,12 @@ def _layers(weights: bytes, origin: str) -> tuple[tuple[FloatArray, FloatArray],
     if set(tensors) != expected:
         raise ArtifactRefused("ShapeMismatch", f"{origin}: tensors must be {', '.join(sorted(expected))}")
     layers = tuple((tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]) for i in range(_LAYERS))
-    width = len(FEATURES)
+    width = inputs
     for weight, bias in layers:
         if weight.dtype != np.float32 or bias.dtype != np.float32:
             raise ArtifactRefused("ShapeMismatch", f"{origin}: weights must be float32")
         if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
-            raise ArtifactRefused("ShapeMismatch", f"{origin}: layers do not fit each other or the {len(FEATURES)} inputs")
+            raise ArtifactRefused("ShapeMismatch", f"{origin}: layers do not fit each other or the {inputs} inputs")
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             raise ArtifactRefused("NotFinite", f"{origin}: a weight is NaN or infinite")
         width = weight.shape[1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray
-from tiphys_models.features.outlook import base_rows
+from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH, add_outlook, base_rows
 from tiphys_models.features.readings import CandidateView
-from tiphys_models.features.schema import FEATURES
+from tiphys_models.features.schema import FEATURES, SCHEMA
 
 
 def encode(view: CandidateView) -> FloatArray:
@@ -21,6 +23,49 @@ def encode(view: CandidateView) -> FloatArray:
         view.init_time_s,
         len(FEATURES),
     )
+
+
+def encode_outlook(view: CandidateView) -> FloatArray:
+    """float32[candidates, 42]: the same, then `OUTLOOK`. Without any function profile the latter stay NaN as far as they need one."""
+    request, calls = view.request, view.calls()
+    encoded = base_rows(
+        view.node_readings, view.available_memory_bytes, view.inflight, view.idle_instances, request.memory_bytes, view.init_time_s, WIDTH
+    )
+    place = np.full(max(int(view.rows.max(initial=-1)), int(calls.node_row.max(initial=-1))) + 2, -1, np.int64)
+    place[view.rows] = np.arange(len(view.rows))
+    on = place[calls.node_row]  # an unknown node is -1: the last entry, which is nobody's
+    here = np.flatnonzero(on >= 0)
+    of = calls.function[here]
+    known = calls.profiles[~np.isnan(calls.profiles).any(axis=1)]
+    typical = known.mean(axis=0) if len(known) else np.full(calls.profiles.shape[1], np.nan)
+    profiles = np.where(np.isnan(calls.profiles), typical, calls.profiles)
+    warm = calls.warm[here]
+    add_outlook(
+        encoded,
+        np.maximum(view.cores, 1e-3),
+        view.memory_capacity_bytes,
+        calls.now_s - calls.read_at_s,
+        view.inflight_memory_bytes,
+        view.idle_instances,
+        calls.idle_memory_bytes,
+        request.memory_bytes,
+        profiles[calls.own_function] if calls.own_function >= 0 else typical,
+        on[here],
+        calls.now_s - calls.at_s[here],
+        np.where(warm, profiles[of, 0], profiles[of, 1]),
+        np.where(warm, profiles[of, 2], profiles[of, 3]),
+        profiles[of, 4],
+        calls.memory_bytes[here],
+        of == calls.own_function,
+    )
+    return encoded
+
+
+ENCODERS: dict[str, tuple[int, Callable[[CandidateView], FloatArray]]] = {
+    SCHEMA: (len(FEATURES), encode),
+    SCHEMA_OUTLOOK: (WIDTH, encode_outlook),
+}
+"""By the version a model's card names: how many inputs, and how they are made."""
 
 
 def known_rows(view: CandidateView) -> BoolArray:

@@ -6,9 +6,11 @@ watches and Prometheus, by a snapshot file and by a simulator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray, IntArray
+from tiphys_models.features.calls import OpenCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,5 @@ class CandidateView:
     """Whether every image of the request is on the node."""
     init_time_s: float
     """NaN until this function's pods have been seen to start."""
+    calls: Callable[[], OpenCalls]
+    """All unfinished calls of the cluster, put together on demand: only policies that look at what is still to do ask for them."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls
 from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.table import (
@@ -91,6 +93,9 @@ class _FunctionState:
     unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
     init_time_s: float = math.nan
     init_time_mean_s: float = math.nan
+    index: int = 0
+    reported: bool = False  # whether any runtime has ever named it
+    memory_bytes: float = 0.0  # as its newest placement asked for
 
 
 class PlacementState:
@@ -105,6 +110,9 @@ class PlacementState:
         self._schedulable: set[str] = set()
         self._newest: tuple[float, str] = (-math.inf, "")
         self._starts_seen: dict[str, None] = {}
+        self._calls = CallTable()
+        self._profiles = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
+        self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
 
@@ -122,10 +130,13 @@ class PlacementState:
             for placement in self._placements.values():  # pods that were seen before their node
                 if placement.node == facts.name:
                     self._count(placement, +1)
+                    self._calls.put_on(placement.uid, self.nodes.row_of[facts.name])
 
     def drop_node(self, name: str) -> None:
         """A node is gone; its pods count again if it comes back."""
-        self.nodes.drop(name)
+        row = self.nodes.drop(name)
+        if row != UNKNOWN:
+            self._calls.node_gone(row)
         self._schedulable.discard(name)
 
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
@@ -147,6 +158,7 @@ class PlacementState:
             return
         # a reservation knows better than the one-second resolution of the condition when the decision fell
         at_s = known.at_s if known is not None else (facts.scheduled_s or now_s)
+        warm = self._calls.was_warm(facts.uid) if known is not None and known.node == facts.node else None
         self.finished(facts.uid)
         self._place(
             _Placement(
@@ -158,11 +170,13 @@ class PlacementState:
                 facts.in_flight,
                 at_s,
                 math.inf,
-            )
+            ),
+            warm,
         )
 
     def decided(self, request: PlacementRequest, node: str, now_s: float) -> None:
         """A policy said where; until the bind is seen this is a reservation. A pod asked again moves its reservation."""
+        self.tick(now_s)
         if request.uid in self._placements and request.uid not in self._reserved:
             return  # already bound: an answer that came too late changes nothing
         self.finished(request.uid)
@@ -188,6 +202,7 @@ class PlacementState:
         if placement is None:
             return
         self._count(placement, -1)
+        self._calls.remove(uid)
         function = self._functions.get(placement.function)
         if function is not None and placement.in_flight:
             left = function.unfinished.get(placement.node, 0) - 1
@@ -203,6 +218,7 @@ class PlacementState:
 
     def expire(self, now_s: float) -> int:
         """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
+        self.tick(now_s)
         lapsed = []
         for uid, expires_s in self._reserved.items():
             if expires_s > now_s:
@@ -231,6 +247,10 @@ class PlacementState:
         for name in [n for n in self.nodes.row_of if n not in names]:
             self.drop_node(name)
 
+    def tick(self, now_s: float) -> None:
+        """It is this late: views show the age of calls and readings as of the latest time the state has heard of."""
+        self._now_s = max(self._now_s, now_s)
+
     # ---- what was measured ---------------------------------------------------------------------------------------
 
     def put_readings(self, names: Sequence[str], values: FloatArray, read_at_s: FloatArray) -> None:
@@ -252,6 +272,7 @@ class PlacementState:
             function = self._function(name)
             function.idle[rows] = 0
             function.idle_at_s[rows] = read_at_s
+            function.reported = function.reported or name in counts
             for node, count in counts.get(name, {}).items():
                 row = self.nodes.row_of[node]
                 if row != UNKNOWN:
@@ -262,6 +283,12 @@ class PlacementState:
                 row = self.nodes.row_of[node]
                 if row != UNKNOWN:
                     function.taken[row] += 1
+        self.nodes.touch_all()
+
+    def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
+        """What calls of these functions are like alone on a node, as runtimes report it."""
+        for name, profile in profiles.items():
+            self._profiles[self._function(name).index] = profile.as_row()
         self.nodes.touch_all()
 
     # ---- what policies see ---------------------------------------------------------------------------------------
@@ -290,7 +317,18 @@ class PlacementState:
             idle_instances=idle,
             image_present=nodes.images_present(request.images, rows),
             init_time_s=self.init_time_s(request.function),
+            calls=partial(self._open_calls, -1 if function is None else function.index, rows),
         )
+
+    def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
+        return self._calls.seen(self._now_s, self._profiles, own_function, self.nodes.read_at_s[rows], self._idle_memory(rows))
+
+    def _idle_memory(self, rows: IntArray) -> FloatArray:
+        total = np.zeros(len(rows))
+        for function in self._functions.values():
+            if function.reported:
+                total += np.maximum(function.idle[rows] - function.taken[rows], 0) * function.memory_bytes
+        return total
 
     def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
         """What `view` would show of a few rows now, for the price of a few copies: to be looked at later, if ever."""
@@ -339,7 +377,7 @@ class PlacementState:
 
     # ---- book-keeping --------------------------------------------------------------------------------------------
 
-    def _place(self, placement: _Placement) -> None:
+    def _place(self, placement: _Placement, warm: bool | None = None) -> None:
         self._placements[placement.uid] = placement
         self._count(placement, +1)
         if placement.in_flight:
@@ -347,7 +385,11 @@ class PlacementState:
                 self._newest = (placement.at_s, placement.node)
             function = self._function(placement.function)
             function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
+            function.memory_bytes = placement.memory_bytes
             row = self.nodes.row_of[placement.node]
+            if warm is None:
+                warm = row != UNKNOWN and bool(function.idle[row] - function.taken[row] >= 1)
+            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, placement.memory_bytes)
             if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
                 function.recent[placement.uid] = (placement.node, placement.at_s)
                 function.taken[row] += 1
@@ -368,7 +410,10 @@ class PlacementState:
         function = self._functions.get(name)
         if function is None:
             n = self.nodes.capacity
-            function = self._functions[name] = _FunctionState(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n))
+            index = len(self._functions)
+            function = self._functions[name] = _FunctionState(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n), index=index)
+            if index == len(self._profiles):
+                self._profiles = grown(self._profiles, 2 * index, math.nan)
         else:
             self._fit(function)
         return function

@@ -8,8 +8,9 @@ import numpy as np
 
 from tiphys_models.artifacts.score_network import ScoreNetwork
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.encoder import encode, known_rows
+from tiphys_models.features.encoder import ENCODERS, known_rows
 from tiphys_models.features.readings import CandidateView, PlacementMemory
+from tiphys_models.features.schema import SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,11 @@ class FaaSRank:
 
     network: ScoreNetwork
     name: str = "faasrank"
-    row_wise: bool = True
+
+    @property
+    def row_wise(self) -> bool:
+        """Only with the paper's inputs: the others look at the clock and at all candidates."""
+        return self.network.card.feature_schema == SCHEMA
 
     @property
     def epsilon(self) -> float:
@@ -32,4 +37,5 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
+        encode = ENCODERS[self.network.card.feature_schema][1]
         return np.where(known_rows(view), self.network(encode(view)), np.nan)

@@ -96,7 +96,7 @@ def encode_seen(
                 g.parallelism[f],
             ]
         )
-        age_of_reading = np.full(len(rows), t - seen.sample_s[0])
+        age_of_reading = t - seen.sample_s[rows]
         _add_outlook(
             encoded, c.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.memory[f], profile,
             open_row, age, alone, work, parallelism, memory, same,

@@ -38,7 +38,7 @@ class Seen(NamedTuple):
     reported: FloatArray
     taken: FloatArray
     sample_s: FloatArray
-    """[1]: when the published sample was taken."""
+    """[nodes]: when the published sample was taken; NaN for a node that has joined since."""
     due: IntArray
     """[2]: number of the next sample to take, and of the next one to publish."""
     open_calls: IntArray
@@ -61,7 +61,7 @@ def new_seen(nodes: int, functions: int, calls: int, period_s: float, delay_s: f
     f = lambda *s: np.zeros(s)  # noqa: E731
     return Seen(
         np.full((nodes, len(NODE_READINGS)), np.nan, np.float32), f(nodes), f(nodes), f(functions, nodes), f(functions, nodes),
-        f(functions, nodes), f(1) - 1.0, np.zeros(2, np.int64), np.zeros(calls, np.int64), np.zeros(1, np.int64),
+        f(functions, nodes), f(nodes), np.zeros(2, np.int64), np.zeros(calls, np.int64), np.zeros(1, np.int64),
         np.zeros(calls, np.bool_), f(calls) + np.nan, np.full(1, -1, np.int64),
         np.zeros((ring, nodes, len(NODE_READINGS)), np.float32), f(ring, nodes), f(ring, nodes), f(ring, functions, nodes),
     )  # fmt: skip
@@ -123,7 +123,7 @@ def publish(c: Cluster, g: Fleet, seen: Seen, taken_s: float) -> None:
     seen.inflight_memory[:] = seen.ring_memory[slot]
     seen.reported[:] = seen.ring_idle[slot]
     seen.taken[:] = 0.0
-    seen.sample_s[0] = taken_s
+    seen.sample_s[:] = taken_s
     kept = 0
     for i in range(seen.open_count[0]):
         k = seen.open_calls[i]
@@ -153,7 +153,8 @@ def reserve(c: Cluster, g: Fleet, seen: Seen, k: int, n: int, t: float) -> None:
     seen.inflight[n] += 1.0
     seen.inflight_memory[n] += g.memory[f]
     seen.taken[f, n] += 1.0
-    seen.idle[f, n] = max(seen.reported[f, n] - seen.taken[f, n], 0.0)
+    left = seen.reported[f, n] - seen.taken[f, n]
+    seen.idle[f, n] = 0.0 if left < 0 else left  # NaN stays NaN
 
 
 @compiled

@@ -115,6 +115,10 @@ def run_workload(
                 seen.inflight[n] = 0.0
                 seen.inflight_memory[n] = 0.0
                 seen.readings[n] = np.nan  # until the next sample
+                seen.sample_s[n] = np.nan
+                seen.reported[:, n] = np.nan
+                seen.taken[:, n] = 0.0
+                seen.idle[:, n] = np.nan
             else:
                 count = lose_node(c, g, n, t, lost)
                 for i in range(count):

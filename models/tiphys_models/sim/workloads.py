@@ -190,7 +190,8 @@ def _from_columns(
     order = np.argsort(arrival, kind="stable")
     sigma = np.sqrt(np.log(1 + NOISE_CV**2))
     noise = np.exp(rng.normal(-(sigma**2) / 2, sigma, len(order)))
-    homes = np.array([stable_hash(f"{split}/{name}/{seed}/{f.name}") for f in FUNCTIONS], np.uint64)
+    space = namespace_of(name, split, seed)
+    homes = np.array([stable_hash(space) ^ stable_hash(f"{space}/{f.name}") for f in FUNCTIONS], np.uint64)
     uids = np.array([stable_hash(uid_of(i)) for i in range(len(order))], np.uint64)
     return Workload(name, split, seed, arrival[order], function[order].astype(np.int64), noise, uids, homes)
 
@@ -198,6 +199,11 @@ def _from_columns(
 def _length(name: str, width: int) -> int:
     kind = BURST if name == BURST.name else KINDS.get(name)
     return width if kind is None else kind.length_s
+
+
+def namespace_of(name: str, split: str, seed: int) -> str:
+    """Where the workload's functions live: hash homes follow from it, so they are redrawn with each seed."""
+    return f"{split}-{name}-{seed}"
 
 
 def uid_of(call: int) -> str:

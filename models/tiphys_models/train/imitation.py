@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.nets.score import layers_of, make_score_network, masked_log_softmax
-from tiphys_models.train.rollouts import Rollout, Student, Task, candidate_mask, input_scale, padded, roll
+from tiphys_models.nets.score import layers_of, make_score_network, masked_log_softmax, put_layers
+from tiphys_models.train.rollouts import Roller, Rollout, Student, Task, blind, candidate_mask, input_scale, padded, play_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,15 @@ class ImitationSettings:
 
     hidden: tuple[int, int] = (32, 16)
     inputs: int = 26
-    iterations: int = 8
+    iterations: int = 24
     epochs: int = 6
     """Passes over all data collected so far, per iteration."""
     batch: int = 512
     learning_rate: float = 2e-3
     cost_scale_s: float = 4.0
     """A difference in cost of this size is one unit of score."""
+    window: int = 12
+    """How many iterations' lessons are kept."""
     largest_cost_s: float = 40.0
     """Higher costs above the best candidate count as this: they are all simply bad."""
 
@@ -54,37 +56,45 @@ def lesson(student: Student, rollouts: Sequence[Rollout]) -> Lesson:
     return Lesson(inputs, regret.astype(np.float32), candidate_mask(rollouts, nodes))
 
 
-def teach(
-    tasks: Callable[[int], Sequence[Task]],
-    settings: ImitationSettings,
-    seed: int,
-    tell: Callable[[int, Student, float], None],
-) -> Student:
-    """Play, ask the teacher, learn, again. `tasks(i)` are the workloads of iteration i; `tell` hears of each student."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng([seed, 1])
-    network = make_score_network(settings.inputs, settings.hidden, seed)
-    student = Student(layers_of(network), np.zeros(settings.inputs, np.float32), np.ones(settings.inputs, np.float32))
-    # a first look at a cluster under random choices gives the scale, and with it the first lesson
-    first = [roll(_blind(student), task, rng=rng, costs=True) for task in tasks(0)]
-    mean, scale = input_scale(first)
-    student = Student(student.layers, mean, scale)
-    lessons = [lesson(student, first)]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=1e-4)
-    for iteration in range(settings.iterations):
-        if iteration == 1:  # random play fills the cluster as no student will: scale by what the first student met
-            mean, scale = input_scale(first)
-        loss = _fit(network, optimizer, lessons, settings, rng)
-        student = Student(layers_of(network), student.mean, student.scale)
-        tell(iteration, student, loss)
-        if iteration < settings.iterations - 1:
-            lessons.append(lesson(student, [roll(student, task, costs=True) for task in tasks(iteration + 1)]))
-    return student
+class Teaching:
+    """A course that can be stopped after any iteration and taken up again."""
 
+    def __init__(self, tasks: Callable[[int], Sequence[Task]], settings: ImitationSettings, seed: int, rolls: Roller = play_here) -> None:
+        self.tasks, self.settings, self.seed, self.rolls = tasks, settings, seed, rolls
+        self.network = make_score_network(settings.inputs, settings.hidden, seed)
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=settings.learning_rate, weight_decay=1e-4)
+        self.lessons: list[Lesson] = []
+        self.iteration = 0
+        self.student = blind(settings.inputs)
 
-def _blind(student: Student) -> Student:
-    layers = tuple((np.zeros_like(weight), np.zeros_like(bias)) for weight, bias in student.layers)
-    return Student(layers, student.mean, student.scale)
+    def open(self) -> None:
+        """A first look at the cluster, under random choices, gives the scale of the inputs and the first lesson."""
+        rollouts = self.rolls(blind(self.settings.inputs), self.tasks(0), costs=True, seed=self.seed)
+        mean, scale = input_scale(rollouts)
+        self.student = Student(layers_of(self.network), mean, scale)
+        self.lessons = [lesson(self.student, rollouts)]
+
+    def resume(self, student: Student, iteration: int) -> None:
+        """Go on with these weights: lessons are not stored, so those of the last iterations are played again, by this student."""
+        put_layers(self.network, student.layers)
+        self.student, self.iteration = student, iteration
+        first = max(iteration - self.settings.window + 1, 1)
+        self.lessons = [lesson(student, self.rolls(student, self.tasks(i), costs=True)) for i in range(first, iteration + 1)]
+
+    def step(self) -> float:
+        """Learn from the lessons, then play the next ones; the mean loss."""
+        rng = np.random.default_rng([self.seed, self.iteration, 1])
+        # the last third of the course settles down
+        left = 1 - self.iteration / max(self.settings.iterations, 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * min(1.0, 0.1 + 2.7 * left)
+        loss = _fit(self.network, self.optimizer, self.lessons, self.settings, rng)
+        self.student = Student(layers_of(self.network), self.student.mean, self.student.scale)
+        self.iteration += 1
+        if self.iteration < self.settings.iterations:
+            played = self.rolls(self.student, self.tasks(self.iteration), costs=True)
+            self.lessons = [*self.lessons, lesson(self.student, played)][-self.settings.window :]
+        return loss
 
 
 def _fit(

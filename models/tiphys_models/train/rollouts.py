@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -30,7 +31,14 @@ class Student:
     def normalised(self, inputs: FloatArray) -> FloatArray:
         """What the first layer sees."""
         scaled = np.clip((inputs - self.mean) / self.scale, -self.clip, self.clip)
-        return np.nan_to_num(scaled, nan=0.0).astype(np.float32, copy=False)
+        return np.where(np.isnan(scaled), 0.0, scaled).astype(np.float32)
+
+
+def blind(inputs: int) -> Student:
+    """A network of zeros: every candidate is worth the same, so sampled choices are uniform."""
+    sizes = ((inputs, 1), (1, 1), (1, 1))
+    layers = tuple((np.zeros(size, np.float32), np.zeros(size[1], np.float32)) for size in sizes)
+    return Student(layers, np.zeros(inputs, np.float32), np.ones(inputs, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +72,28 @@ def roll(student: Student, task: Task, *, rng: np.random.Generator | None = None
     return Rollout(tape.inputs, tape.chosen, tape.log_p, tape.costs, records)
 
 
+class Roller(Protocol):
+    """Plays several tasks with one student, here or on other machines; the results come in the order of the tasks."""
+
+    def __call__(self, student: Student, tasks: Sequence[Task], *, costs: bool = False, seed: int | None = None) -> list[Rollout]:
+        """Best choices without a seed, sampled ones with it."""
+        ...
+
+
+def play_here(student: Student, tasks: Sequence[Task], *, costs: bool = False, seed: int | None = None) -> list[Rollout]:
+    """One after another in this process."""
+    return [play_one(student, task, index, costs=costs, seed=seed) for index, task in enumerate(tasks)]
+
+
+def play_one(student: Student, task: Task, index: int, *, costs: bool, seed: int | None) -> Rollout:
+    """The `index`-th of several tasks: its random choices depend on nothing else."""
+    rng = None if seed is None else np.random.default_rng([seed, index])
+    return roll(student, task, rng=rng, costs=costs)
+
+
 def mean_completion_s(student: Student, tasks: Sequence[Task]) -> float:
     """Mean over tasks of the mean completion time with the best choices."""
     return float(np.mean([roll(student, task, record=False).records.completion_s.mean() for task in tasks]))
-
-
-def fullest_share(rollout: Records, nodes: int) -> float:
-    """Share of all calls on the node that got most of them: 1 / nodes when spread evenly, 1 when everything herds."""
-    return float(np.bincount(rollout.node, minlength=nodes).max() / len(rollout.node))
 
 
 def input_scale(rollouts: Sequence[Rollout]) -> tuple[FloatArray, FloatArray]:

@@ -1,0 +1,1 @@
+"""`tiphys train`: learned policies from simulation, on one machine."""

@@ -1,0 +1,111 @@
+"""`tiphys train placement`: progress on standard error, artifacts and learning curves in a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tiphys_cli.bench.commands import parse_numbers
+from tiphys_models.domain.errors import InvalidInput, TiphysError
+
+if TYPE_CHECKING:
+    from tiphys_models.train.placement import Progress, Trained
+
+train_app = typer.Typer(no_args_is_help=True, help="Train learned policies. Needs the extra `train` (torch, numba).")
+
+
+@train_app.callback()
+def train_root() -> None:
+    """Train learned policies. Needs the extra `train` (torch, numba)."""
+
+
+@train_app.command()
+def placement(
+    preset: Annotated[str, typer.Option(help="faasrank, faasrank-rollouts or faasrank-paper")] = "faasrank",
+    seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
+    out: Annotated[Path, typer.Option(help="directory for artifacts, checkpoints and learning curves")] = Path("out/train/placement"),
+    steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in --out")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")] = False,
+) -> None:
+    """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, resume, ray, errors)
+    except InvalidInput as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except TiphysError as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+def _train(name: str, seeds: Sequence[int], out: Path, steps: int | None, resume: bool, ray: bool, errors: Console) -> None:
+    try:
+        from dataclasses import replace  # noqa: PLC0415
+
+        from tiphys_models.train.export import SCRAPE_WINDOWS_S, write_artifact  # noqa: PLC0415
+        from tiphys_models.train.placement import PRESETS, train  # noqa: PLC0415
+        from tiphys_models.train.rolling import roller  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidInput(f"training needs more than is installed ({error.name}): pip install 'tiphys[train]'") from error
+    chosen = PRESETS.get(name)
+    if chosen is None:
+        raise InvalidInput(f"no preset is called {name!r}: there are {', '.join(PRESETS)}")
+    if steps is not None:
+        if steps < 1:
+            raise InvalidInput(f"--steps wants a whole number from 1 on, it got {steps}")
+        chosen = replace(chosen, steps=steps)
+    results: list[Trained] = []
+    with roller(ray=ray) as rolls:
+        for seed in seeds:
+            errors.print(f"{chosen.name}, seed {seed}: {chosen.episodes:,} episodes at most")
+            result = train(chosen, seed, lambda p: _tell(errors, p), checkpoint=out, resume=resume, rolls=rolls)
+            results.append(result)
+            _write_curve(out, result)
+            evidence = _evidence(result)
+            windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
+            write_artifact(out, result.student, f"{chosen.name}-{seed}", windows, training=evidence)
+    best = min(results, key=lambda r: r.best_pct)
+    if best.best_pct == float("inf"):
+        raise TiphysError("every student herds on one node; nothing was exported under the preset's name")
+    windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
+    write_artifact(out, best.student, chosen.name, windows, training=_evidence(best), training_seeds=[_evidence(r) for r in results])
+    table = Table("seed", "validation, % of hashing", "best step", "episodes", "seconds", title=chosen.name)
+    for result in results:
+        table.add_row(str(result.seed), f"{result.best_pct:.2f}", str(result.best_step), f"{result.episodes:,}", f"{result.seconds:.0f}")
+    Console(highlight=False).print(table)
+    Console(highlight=False).print(f"seed {best.seed} is the best by validation: {out / chosen.name}.json")
+
+
+def _tell(errors: Console, p: Progress) -> None:
+    if p.validation_pct is None:
+        return
+    errors.print(
+        f"  step {p.step:>4}  {p.episodes:>6,} episodes  {p.seconds:6.0f} s  training {p.training:8.3f}  "
+        f"validation {p.validation_pct:6.2f} % of hashing, fullest node {p.fullest_share:.2f}"
+    )
+
+
+def _evidence(result: Trained) -> dict[str, object]:
+    return {
+        "preset": result.preset.name,
+        "seed": result.seed,
+        "episodes": result.episodes,
+        "best_step": result.best_step,
+        "validation_pct_of_hashing": round(result.best_pct, 3),
+        "seconds": round(result.seconds, 1),
+        "azure_rows_seen": [],
+    }
+
+
+def _write_curve(out: Path, result: Trained) -> None:
+    curve = {"preset": result.preset.name, "seed": result.seed, "points": [asdict(p) for p in result.curve]}
+    (out / f"{result.preset.name}-{result.seed}.curve.json").write_bytes(orjson.dumps(curve, option=orjson.OPT_INDENT_2))
