@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
-from tiphys_models.sim.compiled import compiled
+from tiphys_models.sim.compiled import compiled, inlined
 
 INIT, RUN, IDLE = 1, 2, 3
 WORK_CONSERVING, CAPPED = 0, 1
@@ -113,7 +113,7 @@ def new_cluster(cores: FloatArray, capacity_bytes: FloatArray, least_memory: flo
     )  # fmt: skip
 
 
-@compiled
+@inlined
 def move(c: Cluster, n: int, t: float) -> None:
     """Let node n work until t at its present shares; nothing starts or ends."""
     step = t - c.seen_s[n]
@@ -129,7 +129,7 @@ def move(c: Cluster, n: int, t: float) -> None:
     c.seen_s[n] = t
 
 
-@compiled
+@inlined
 def share(c: Cluster, g: Fleet, n: int) -> None:
     """Divide the cores of node n anew and find out when its next event is."""
     running = 0
@@ -187,7 +187,7 @@ def share(c: Cluster, g: Fleet, n: int) -> None:
     c.next_s[n] = next_s
 
 
-@compiled
+@inlined
 def remove(c: Cluster, g: Fleet, n: int, s: int) -> None:
     """Take container s off node n; the last one moves into its place."""
     c.pool[n] -= g.memory[c.holds[n, s]]
@@ -202,7 +202,7 @@ def remove(c: Cluster, g: Fleet, n: int, s: int) -> None:
     c.containers[n] = last
 
 
-@compiled
+@inlined
 def expire(c: Cluster, g: Fleet, n: int, t: float) -> None:
     """Remove containers that have been idle for longer than the keep-alive."""
     s = 0
@@ -213,7 +213,7 @@ def expire(c: Cluster, g: Fleet, n: int, t: float) -> None:
             s += 1
 
 
-@compiled
+@inlined
 def begin(c: Cluster, g: Fleet, n: int, k: int, t: float) -> bool:
     """Give call k a container on node n if there is one to have."""
     f = g.function[k]

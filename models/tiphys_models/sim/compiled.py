@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import FunctionType
@@ -21,6 +22,18 @@ _ROOT = Path(__file__).resolve().parents[1]
 _SOURCES = ("sim", "policies", "placement", "features", "artifacts")
 
 
+def inlined(function: F) -> F:
+    """The same, copied into its callers: passing the cluster's many arrays costs more than what a small function does with them."""
+    return _compile(function, forceinline=True)
+
+
+def _compile(function: F, **options: bool) -> F:
+    if not os.environ.get("NUMBA_CACHE_DIR"):
+        numba.config.CACHE_DIR = str(_cache_directory())  # type: ignore[attr-defined, unused-ignore]
+    return cast(F, numba.njit(cache=True, error_model="numpy", **options)(function))
+
+
+@lru_cache(maxsize=1)
 def _cache_directory() -> Path:
     digest = sha256(numba.__version__.encode())
     for package in _SOURCES:
@@ -39,6 +52,4 @@ def compiled(function: F, **uses: Callable[..., Any]) -> F:
         bound = FunctionType(function.__code__, {**function.__globals__, **uses}, function.__name__)
         bound.__doc__, bound.__module__, bound.__qualname__ = function.__doc__, function.__module__, function.__qualname__
         return compiled(cast(F, bound))
-    if not os.environ.get("NUMBA_CACHE_DIR"):
-        numba.config.CACHE_DIR = str(_cache_directory())  # type: ignore[attr-defined, unused-ignore]
-    return cast(F, numba.njit(cache=True, error_model="numpy")(function))
+    return _compile(function)
