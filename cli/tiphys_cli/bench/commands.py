@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -79,6 +80,42 @@ def scheduler(
         [("median ratio", [row["median"] for row in ratios])],
     )
     _finish(result, json=json, out=out, check=check, plots={"scheduler.svg": bars})
+
+
+@bench_app.command()
+def placement(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(20))),
+    policies: Annotated[str | None, typer.Option(help="comma-separated policies; hashing is always played")] = None,
+    trace_dir: Annotated[Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")] = None,
+    model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
+) -> None:
+    """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import placement as placement_bench  # noqa: PLC0415 - numba, which few installations have
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        plan = placement_bench.Plan(parse_numbers(seeds, "seeds", least=0), trace_dir=trace_dir, quick=quick)
+        if quick:
+            plan = replace(plan, seeds=plan.seeds[:2])
+        if policies is not None:
+            plan = replace(plan, policies=tuple(policies.split(",")))
+        if model is not None:
+            plan = replace(plan, models={**plan.models, "faasrank": model})
+        return placement_bench.run(plan, tell)
+
+    result = _guarded(work)
+    if out is not None:
+        from tiphys_cli.bench.placement_plots import draw  # noqa: PLC0415
+
+        out.mkdir(parents=True, exist_ok=True)
+        draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={})
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
