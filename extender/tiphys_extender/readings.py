@@ -55,12 +55,12 @@ class PrometheusReadings:
                 self._metrics.readings_time.set(float(table.read_at_s.max()))
             self._failing = False
         try:
-            counts, at_s = await self._client.idle_instances()
+            counts, times = await self._client.idle_instances()
         except Unavailable as error:
             self._trouble("idle-unavailable", error)
         else:
-            if at_s is not None:
-                self._state.put_idle(counts, min(at_s, self._clock.now_s()))
+            now_s = self._clock.now_s()
+            self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
 
     def _trouble(self, reason: str, error: Unavailable) -> None:
         self._metrics.readings_errors[reason].inc()

@@ -242,26 +242,37 @@ class PlacementState:
         self.nodes.read_at_s[rows] = read_at_s[known]
         self.nodes.touch_all()
 
-    def put_idle(self, counts: Mapping[str, Mapping[str, float]], read_at_s: float) -> None:
-        """Idle instances by function and node, as the runtimes reported at one time. A node that reports any function
-        has zero of the functions it does not name; a node that reports nothing stays unknown."""
+    def put_idle(self, counts: Mapping[str, Mapping[str, float]], read_at_s: float | Mapping[str, float]) -> None:
+        """Idle instances by function and node, as the runtimes reported at one time, or each node at its own. A node that
+        reports any function has zero of the functions it does not name; a node that reports nothing, or of whose report
+        nobody knows the time, stays as it was."""
         reporting = sorted({node for by_node in counts.values() for node in by_node})
+        if isinstance(read_at_s, Mapping):
+            reporting = [node for node in reporting if node in read_at_s]
+            times = np.array([read_at_s[node] for node in reporting], np.float64)
+        else:
+            times = np.full(len(reporting), read_at_s)
         rows = self.nodes.rows(reporting)
-        rows = rows[rows != UNKNOWN]
+        known = rows != UNKNOWN
+        rows, times = rows[known], times[known]
+        heard = set(reporting)
         for name in counts.keys() | self._functions.keys():
             function = self._function(name)
             function.idle[rows] = 0
-            function.idle_at_s[rows] = read_at_s
+            function.idle_at_s[rows] = times
             for node, count in counts.get(name, {}).items():
                 row = self.nodes.row_of[node]
-                if row != UNKNOWN:
+                if row != UNKNOWN and node in heard:
                     function.idle[row] = count
-            function.recent = {u: p for u, p in function.recent.items() if p[1] > read_at_s}
-            function.taken[rows] = 0
-            for node, _ in function.recent.values():
+            newer: dict[str, tuple[str, float]] = {}
+            function.taken[:] = 0
+            for uid, (node, at_s) in function.recent.items():
                 row = self.nodes.row_of[node]
-                if row != UNKNOWN:
-                    function.taken[row] += 1
+                if row == UNKNOWN or at_s <= function.idle_at_s[row]:
+                    continue  # the report has seen it
+                newer[uid] = (node, at_s)
+                function.taken[row] += 1
+            function.recent = newer
         self.nodes.touch_all()
 
     # ---- what policies see ---------------------------------------------------------------------------------------

@@ -132,7 +132,8 @@ def _scaled(term: FloatArray) -> FloatArray:
 class WarmFirst:
     """A node with an idle instance of the function, else one with its image, then the fewest in flight per core.
 
-    Per core, because nodes are rarely alike: five pods are many on two cores and few on sixteen.
+    Per core and with this pod counted, because nodes are rarely alike: five pods are many on two cores and few on sixteen,
+    and of two empty nodes the larger one has more to give.
     """
 
     name: str = "warm-first"
@@ -141,7 +142,7 @@ class WarmFirst:
     digest: str = ""
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
-        """A step of 1,000 for each degree of warmth, less the pods in flight per core."""
+        """A step of 1,000 for each degree of warmth, less the pods in flight per core, this one included."""
         warm = np.nan_to_num(view.idle_instances) >= 1
         tier = np.where(warm, 2.0, np.where(view.image_present, 1.0, 0.0))
-        return np.asarray(tier * 1000 - np.minimum(view.inflight / np.maximum(view.cores, 1e-3), 999))
+        return np.asarray(tier * 1000 - np.minimum((view.inflight + 1) / np.maximum(view.cores, 1e-3), 999))
