@@ -79,5 +79,5 @@ def _parsed(body: bytes, labels: Sequence[str]) -> list[Sample]:
     try:
         answer: Any = orjson.loads(body)
         return parse_vector(answer, labels)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Unavailable(f"Prometheus sent something that is no instant vector: {error!r}") from error
