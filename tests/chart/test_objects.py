@@ -174,7 +174,10 @@ def test_the_hook_runs_before_uninstall_and_cleans_up() -> None:
     weights = {item["kind"]: int(item["metadata"]["annotations"]["helm.sh/hook-weight"]) for item in hooks}
     assert weights["ServiceAccount"] <= weights["ClusterRole"] < weights["ClusterRoleBinding"] < weights["Job"]
     (job,) = [item for item in hooks if item["kind"] == "Job"]
-    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["python", "-m", "tiphys_operator.unroute"]
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == [
+        *("python", "-m", "tiphys_operator.unroute"),
+        *("--routing-name=tiphys-routing", "--scheduler-name=tiphys"),
+    ]
     assert job["spec"]["activeDeadlineSeconds"] == 120
 
 
