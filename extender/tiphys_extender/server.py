@@ -144,7 +144,13 @@ class _Parts:
         return EXIT_FAILED if failed else 0
 
     def _missing(self) -> tuple[str, ...]:
-        return self.watches.missing if self.watches is not None else ()
+        if self.watches is None:
+            return ()
+        missing = self.watches.missing
+        if not missing and not self.world.synced:
+            # The next tick would come up to a second later: whoever reads "ready" must not be answered "not synced".
+            self.watches.publish()
+        return missing
 
     async def _open_sources(self, stack: AsyncExitStack) -> None:
         settings, state, metrics, clock = self._settings, self.world.state, self.metrics, self._clock
