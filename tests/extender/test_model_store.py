@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.model_store import ModelStore
 
 from tests.builders import policy_object
 from tests.extender.harness import Extender, untrained
+from tiphys_extender.metrics import Metrics
+from tiphys_extender.model_store import ModelStore
 from tiphys_models.policies.registry import PolicyName
 
 
@@ -133,7 +133,7 @@ async def test_models_appear_and_disappear_without_a_restart(tmp_path: Path) -> 
 
 
 async def test_a_swap_of_the_symlink_of_a_mounted_config_map_is_seen(tmp_path: Path) -> None:
-    digests = []
+    digests: list[str] = []
     for version in ("v1", "v2"):
         (tmp_path / version).mkdir()
         digests.append(untrained(tmp_path / version, seed=len(digests)))

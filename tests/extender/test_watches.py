@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tiphys_extender.watches import POLICIES_PATH, UNFINISHED, Watches
 
 from tests.builders import policy_object
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, pod_json
+from tiphys_extender.watches import POLICIES_PATH, UNFINISHED, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.reflector import WatchLimits
 from tiphys_models.domain.clock import SystemClock
@@ -66,9 +66,7 @@ async def running(prepare: Callable[[FakeApi], None] = lambda api: None) -> Asyn
         extender = Extender(nodes=0, policies=[], clock=SystemClock())
         extender.world.synced = False
         async with KubeClient(access, request_timeout_s=2) as client:
-            watches = Watches(
-                client, extender.world, extender.decisions, extender.metrics, extender.clock, "tiphys-switch", limits=QUICK
-            )
+            watches = Watches(client, extender.world, extender.decisions, extender.metrics, extender.clock, "tiphys-switch", limits=QUICK)
             task = asyncio.create_task(watches.run())
             try:
                 yield Running(api, extender, watches)

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiphys_extender.wire import BadRequest, encode_neutral, encode_ranked, parse_call, segments
 
 from tests.extender.harness import Extender, arguments, check_contract, decode_as_go, pod_json
+from tiphys_extender.wire import BadRequest, encode_neutral, encode_ranked, parse_call, segments
 from tiphys_models.placement.rank import levels
 
 # The smallest request a real scheduler sends: containers may be null.
@@ -26,9 +26,7 @@ def test_the_smallest_real_request_is_answered_byte_for_byte() -> None:
 
 
 def test_a_ranked_answer_is_pinned_byte_for_byte() -> None:
-    assert encode_ranked(["best", "b", "c"], plain=True) == (
-        b'[{"Host":"best","Score":10},{"Host":"b","Score":9},{"Host":"c","Score":4}]'
-    )
+    assert encode_ranked(["best", "b", "c"], plain=True) == (b'[{"Host":"best","Score":10},{"Host":"b","Score":9},{"Host":"c","Score":4}]')
     assert encode_ranked(['qu"ote', "ü"], plain=False) == '[{"Host":"qu\\"ote","Score":10},{"Host":"ü","Score":9}]'.encode()
 
 
