@@ -196,6 +196,7 @@ class _Bench:
         extender = Extender.start(self._cluster.processes, options)
         try:
             extender.wait_ready()
+            extender.wait_covered()
             scheduler = SchedulerOptions(
                 name="tiphys",
                 scheduler_name="tiphys",

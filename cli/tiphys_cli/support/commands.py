@@ -59,7 +59,7 @@ def explain(
         config = _kubeconfig(kubeconfig)
         with ApiClient.from_kubeconfig(config) as api:
             pod = _pod(api, namespace, name)
-            record, where = _ask(api, config, extender_url, tiphys_namespace, namespace, name, pod)
+            record, where = ask_extenders(api, config, extender_url, tiphys_namespace, namespace, name, pod)
         found = explaining.explanation(namespace, name, pod, record, where, scheduler_name)
         if json:
             typer.echo(orjson.dumps(found.as_json()).decode())
@@ -179,7 +179,7 @@ def _pod(api: ApiClient, namespace: str, name: str) -> dict[str, Any] | None:
         raise
 
 
-def _ask(
+def ask_extenders(
     api: ApiClient, config: Path, extender_url: str, tiphys_namespace: str, namespace: str, name: str, pod: dict[str, Any] | None
 ) -> tuple[dict[str, Any], str]:
     """The first extender that knows the pod; of several replicas only the one beside the leading scheduler was asked."""
