@@ -166,7 +166,7 @@ async def listening(app: Any, *, tls: ssl.SSLContext | None = None, count: Any =
     serving = asyncio.create_task(server._serve([listener]))
     try:
         async with asyncio.timeout(5):
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110 - uvicorn has a flag, not an event
                 await asyncio.sleep(0.005)
         yield listener.getsockname()[1]
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ async def test_a_disk_that_fails_costs_a_counter_and_no_answer(tmp_path: Path, t
         directory.write_text("")
     elif trouble == "full":
         directory.mkdir()
-        os.symlink("/dev/full", directory / "decisions.jsonl")
+        (directory / "decisions.jsonl").symlink_to("/dev/full")
     extender = Extender(nodes=3)
     ticker = Ticker(extender.world, extender.decisions, extender.metrics, extender.models, extender.answerer, Watchdog(1.0), extender.clock)
     ticker.file = DecisionFile(directory, 100)
