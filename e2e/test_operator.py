@@ -157,8 +157,8 @@ def test_every_kind_of_selector_line_selects_as_the_api_server_does(api: ApiClie
     start()
     for name in lines:
         wait_reason(api, namespace, name, "Routed", "PodsRouted")
-    found = {obj["metadata"]["name"]: obj["status"]["matchingPods"] for obj in api.items(policies_path(namespace))}
-    assert found == {name: count for name, (_, count) in lines.items()}
+    counted = {obj["metadata"]["name"]: obj["status"]["matchingPods"] for obj in api.items(policies_path(namespace))}
+    assert counted == {name: count for name, (_, count) in lines.items()}
 
 
 def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiClient, namespace: str, start: Start, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class Observer:
             pod_problems=problems,
             models=models,
             answers=dict(self._reader.pending()) if self._reader is not None else {},
+            serving=self._reader.serving if self._reader is not None else {},
         )
 
     async def _policies(self) -> Any:

@@ -107,7 +107,7 @@ class FakeExtender:
 
     async def decisions(self, request: web.Request) -> web.Response:
         self.tokens.append(request.headers.get("Authorization", ""))
-        if self.body is not None:
+        if self.body is not None and request.path.endswith("decisions"):
             return web.Response(body=self.body)
         if self.status != 200:
             return web.Response(status=self.status)
@@ -116,12 +116,17 @@ class FakeExtender:
         last = self.log[-1]["seq"] if self.log else 0
         return web.json_response({"first": self.log[0]["seq"] if self.log else 0, "last": last, "lost": 0, "items": items})
 
+    async def models(self, request: web.Request) -> web.Response:
+        names = {"mine": True, "broken": False}
+        return web.json_response({"items": [{"name": name, "serves": serves, "sha256": "ab"} for name, serves in names.items()]})
+
 
 @pytest.fixture
 async def extender() -> AsyncIterator[FakeExtender]:
     fake = FakeExtender()
     app = web.Application()
     app.router.add_get("/v1/decisions", fake.decisions)
+    app.router.add_get("/v1/models", fake.models)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -155,6 +160,12 @@ async def test_pages_are_followed_to_the_end(extender: FakeExtender, counted: Co
     async with reader(extender.url, counted) as opened:
         await opened.pull()
         assert opened.pending()[P].scored == 2500
+
+
+async def test_models_that_serve_are_known_by_their_digest(extender: FakeExtender, counted: Counted) -> None:
+    async with reader(extender.url, counted) as opened:
+        await opened.pull()
+        assert opened.serving == {"mine": "ab"}
 
 
 async def test_counts_stay_pending_until_a_status_holds_them(extender: FakeExtender, counted: Counted) -> None:
