@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import trustme
+
+from tests.extender.harness import Extender, arguments, check_contract, connected, listening
 from tiphys_extender.hot_app import make_hot_app
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.tls import ServerTls
-
-from tests.extender.harness import Extender, arguments, check_contract, connected, listening
 from tiphys_models.domain.errors import InvalidInput
 
 NAMES = ["n0", "n1"]
