@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from e2e.policies import condition, create_policy, install_crd, policies_path, p
 from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.local import LocalCluster
+from tiphys_cli.cluster.ports import free_ports
 from tiphys_models.artifacts.untrained import write_untrained
 
 Start = Callable[..., OperatorProcess]
@@ -179,6 +184,61 @@ def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiCl
     assert api.get(policies_path(namespace, "p"))["status"]["activePolicy"] == "greedy"
     wait_until(lambda: {"ModelMissing", "ModelLoaded", "ModelRefused"} <= events(api, namespace, "p"), 5, "Events of the model")
     assert operator.get("/healthz")[0] == 200
+
+
+def test_answers_of_a_real_extender_are_counted_and_its_absence_harms_nothing(
+    cluster: Cluster, namespace: str, start: Start, tmp_path: Path
+) -> None:
+    api = cluster.api
+    token = tmp_path / "token"
+    token.write_text("secret")
+    create_policy(api, "p", namespace, mode="Active", policy="round-robin")
+    hot, status_port, explain = free_ports(3)
+    operator = start(EXTENDER_URL=f"http://localhost:{status_port}", TOKEN_FILE=str(token), RESYNC_S="1")
+    wait_reason(api, namespace, "p", "Ready", "Accepted")  # nobody listens there yet
+    wait_until(lambda: operator.metric("tiphys_operator_decision_pull_errors_total") > 0, REACTION_S, "failed reads counted")
+    api.create("/api/v1/nodes", {"metadata": {"name": f"node-a-{namespace}"}})
+    api.create("/api/v1/nodes", {"metadata": {"name": f"node-b-{namespace}"}})
+    names = [f"node-a-{namespace}", f"node-b-{namespace}"]
+    settings = {"PORT": hot, "STATUS_HOST": "127.0.0.1", "STATUS_PORT": status_port, "EXPLAIN_PORT": explain, "TOKEN_FILE": token}
+    environment = os.environ | {f"TIPHYS_EXTENDER_{k}": str(v) for k, v in settings.items()} | {"KUBECONFIG": str(cluster.kubeconfig)}
+    with (tmp_path / "extender.log").open("wb") as log:
+        extender = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 30, "extender ready")
+        for index in range(7):
+            asked = pod(f"f{index}", "tiphys", **{"tiphys.io/function": "f"})
+            asked["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{index}"}
+            body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": names}).encode()
+            http_get(f"http://127.0.0.1:{hot}/prioritize", body)
+
+        def scored() -> int:
+            return int(api.get(policies_path(namespace, "p"))["status"]["decisions"]["scored"])
+
+        wait_until(lambda: scored() == 7, REACTION_S, "seven scored answers in the status")
+        rounds = operator.metric('tiphys_operator_reconciles_total{result="success"}')
+        wait_until(lambda: operator.metric('tiphys_operator_reconciles_total{result="success"}') >= rounds + 3, REACTION_S, "more rounds")
+        assert scored() == 7
+        assert operator.metric("tiphys_operator_decisions_lost_total") == 0
+    finally:
+        extender.terminate()
+        extender.wait(20)
+        for name in names:
+            api.delete(f"/api/v1/nodes/{name}")
+
+
+def http_get(url: str, body: bytes | None = None) -> int:
+    """Status of an answer; 0 if nobody answers."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
 
 
 def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, start: Start) -> None:
