@@ -116,7 +116,7 @@ def live_line(elapsed_s: float, lanes: Sequence[str], records: Sequence[CallReco
 
 def decisions_table(replays: Sequence[ReplayResult]) -> Table:
     """What the extender answered, lane by lane."""
-    titles = ("placed by", "seed", "scored", "fallback", "neutral", "not asked", "best bound", "nodes", "ms")
+    titles = ("placed by", "seed", "scored", "fallback", "neutral", "not asked", "best bound")
     table = _table("Last answer of the extender for each pod; best bound: pods on the node answered 10", titles)
     for replay in replays:
         for result in replay.lanes:
@@ -130,8 +130,6 @@ def decisions_table(replays: Sequence[ReplayResult]) -> Table:
                 str(replay.seed),
                 *(str(number) for number in numbers),
                 f"{said.best_bound}/{compared}",
-                f"{said.mean_candidates:.1f}",
-                f"{said.mean_ms:.2f}",
             )
     return table
 
