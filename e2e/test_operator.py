@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e.conftest import wait_until
+from e2e.conftest import exists, wait_until
 from e2e.operators import RULES, OperatorProcess, grant, leaders
 from e2e.policies import condition, create_policy, install_crd, policies_path, policy
 from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
@@ -254,6 +254,17 @@ def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, 
     assert operator.metric('tiphys_operator_reconciles_total{result="error"}') == 0
 
 
+def test_a_namespace_full_of_policies_can_be_deleted(cluster: Cluster, namespace: str, start: Start) -> None:
+    start()
+    doomed = f"{namespace}-doomed"
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": doomed}})
+    for index in range(20):
+        create_policy(cluster.api, f"p{index}", doomed)
+    wait_reason(cluster.api, doomed, "p19", "Ready", "Accepted")
+    cluster.api.delete(f"/api/v1/namespaces/{doomed}")
+    wait_until(lambda: not exists(cluster.api, f"/api/v1/namespaces/{doomed}"), 60, "namespace gone, not stuck Terminating")
+
+
 def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, start: Start) -> None:
     start()
     create_policy(api, "p", namespace)
@@ -299,7 +310,9 @@ def test_a_stopped_leader_hands_over_at_once_and_exits_with_0(api: ApiClient, na
     wait_reason(api, namespace, "p", "Ready", "Accepted")
 
 
-def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClient, namespace: str, start: Start) -> None:
+def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
+    api: ApiClient, namespace: str, start: Start, record_property: Callable[[str, object], None]
+) -> None:
     first = start("operator-0")
     wait_until(lambda: first.leads, REACTION_S, "the first leads")
     second = start("operator-1")
@@ -312,8 +325,10 @@ def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClie
     first.signal(signal.SIGKILL)
     samples = leaders([second], LEASE_S + 1.5)
     took_over_s = next((at for at, names in samples if names), None)
-    assert took_over_s is not None
-    assert took_over_s >= 15 - 2 - 1.5, "nobody may take over before the Lease has expired"
+    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end; the standby looks every 0.6 s
+    assert took_over_s is not None, f"no leader within {LEASE_S + 1.5} s"
+    assert took_over_s > LEASE_S - 2.4 - 1
+    record_property("failover_s", round(took_over_s, 2))
     create_policy(api, "later", namespace)
     wait_reason(api, namespace, "later", "Ready", "Accepted")
 

@@ -7,6 +7,7 @@ looked at again until its pod is bound, because only then can the choice be comp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -125,6 +126,7 @@ class DecisionReader:
         self._token_file, self._clock = token_file, clock
         self._on_error, self._on_lost = on_error, on_lost
         self._since_s = clock.now_s()
+        self._pulled = asyncio.Event()
         self._cursors: dict[str, Cursor] = {}
         self._pending: dict[str, AnswerCounts] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -140,6 +142,19 @@ class DecisionReader:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    async def run(self, interval_s: float) -> None:
+        """Pull for ever. Only a leader does: what was answered before it led, its predecessor counted."""
+        self._since_s = self._clock.now_s()
+        while True:
+            await self.pull()
+            await asyncio.sleep(interval_s)
+
+    async def first_pull(self, at_most_s: float) -> None:
+        """Wait until every address was asked once, but not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._pulled.wait()
 
     def pending(self) -> Mapping[str, AnswerCounts]:
         """Counted, but in no status yet; by policy key."""
@@ -159,6 +174,12 @@ class DecisionReader:
     async def pull(self) -> None:
         """Read what every address has that was not read yet."""
         try:
+            await self._pull_all()
+        finally:
+            self._pulled.set()
+
+    async def _pull_all(self) -> None:
+        try:
             addresses = await self._addresses()
         except OSError as error:
             self._failed(self._host, f"cannot resolve {self._host}: {error}")
@@ -167,17 +188,20 @@ class DecisionReader:
         # an address that is away for a while (a pod not ready) is not new when it comes back
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
-        serving: dict[str, str] = {}
-        for address in addresses:
-            try:
-                async with asyncio.timeout(2 * _TIMEOUT_S):
-                    await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
-                    serving |= await self._served(address)
-            except (Unavailable, TimeoutError) as error:
-                self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
-            else:
-                self._failing.discard(address)
-        self.serving = serving
+        served = await asyncio.gather(*(self._visit(address) for address in addresses))
+        self.serving = {name: digest for models in served for name, digest in models.items()}
+
+    async def _visit(self, address: str) -> dict[str, str]:
+        """Decisions and models of one address; a failure is counted."""
+        try:
+            async with asyncio.timeout(2 * _TIMEOUT_S):
+                await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
+                served = await self._served(address)
+        except (Unavailable, TimeoutError) as error:
+            self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
+            return {}
+        self._failing.discard(address)
+        return served
 
     def _failed(self, where: str, why: str) -> None:
         self._on_error()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,22 @@ async def test_counts_stay_pending_until_a_status_holds_them(extender: FakeExten
         assert opened.pending()[P].scored == 1
         opened.settle(P, opened.pending()[P])
         assert opened.pending() == {}
+
+
+async def test_a_new_leader_does_not_count_what_was_answered_before_it_led(extender: FakeExtender, counted: Counted) -> None:
+    extender.log = [decision(1), decision(100), decision(200)]
+    clock = ManualClock(START_S)
+    async with DecisionReader(extender.url, None, clock, on_error=counted.error, on_lost=counted.lose) as opened:
+        clock.advance(150)  # as a standby
+        running = asyncio.create_task(opened.run(60))
+        await opened.first_pull(2)
+        assert opened.pending()[P].scored == 1
+        running.cancel()
+
+
+async def test_an_extender_that_hangs_delays_the_first_round_only_for_so_long(counted: Counted) -> None:
+    async with DecisionReader("http://127.0.0.1:1", None, ManualClock(), on_error=counted.error, on_lost=counted.lose) as opened:
+        await asyncio.wait_for(opened.first_pull(0.05), 1)
 
 
 async def test_counts_of_deleted_policies_are_forgotten(extender: FakeExtender, counted: Counted) -> None:

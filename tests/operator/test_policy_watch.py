@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from tests.operator.api_server import FakeApiServer, status
+from tiphys_models.clients.access import ApiAccess
 from tiphys_models.domain.clock import ManualClock
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 
@@ -66,10 +68,12 @@ def test_an_object_that_changes_all_the_time_does_not_make_a_late_watch_dead() -
 class Watching:
     """A PolicyWatch on a fake API server, and the names it delivered."""
 
-    def __init__(self, server: FakeApiServer, inactivity_s: float = 0.5) -> None:
+    def __init__(self, server: FakeApiServer, inactivity_s: float = 0.5, access: ApiAccess | None = None) -> None:
         self.server = server
         self.names: list[str] = []
-        self.watch = PolicyWatch(server.access, asyncio.get_running_loop(), self._take, inactivity_s=inactivity_s, retry_delays_s=(0.1,))
+        self.watch = PolicyWatch(
+            access or server.access, asyncio.get_running_loop(), self._take, inactivity_s=inactivity_s, retry_delays_s=(0.1,)
+        )
 
     def _take(self, _: str | None, found: Mapping[str, Any]) -> None:
         self.names.append(found["metadata"]["name"])
@@ -128,6 +132,30 @@ async def test_a_watch_error_500_ends_kopf_so_that_the_process_ends_too(watching
     await watching.until(watching.watch.ended.done)
     with pytest.raises(Exception, match="500"):
         watching.watch.ended.result()
+
+
+async def test_a_rotated_token_is_taken_without_a_restart(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    valid = "Bearer one"
+
+    async def authenticate(request: web.Request) -> web.Response | None:
+        return None if request.headers.get("Authorization") == valid else status(401, "Unauthorized")
+
+    async with FakeApiServer() as server:
+        server.fault = authenticate
+        watching = Watching(server, inactivity_s=0.5, access=ApiAccess(server.url, None, token_file=token))
+        watching.watch.start()
+        try:
+            server.add_policy("early")
+            await watching.until(lambda: "early" in watching.names)
+            valid = "Bearer two"
+            token.write_text("two")
+            server.add_policy("late")
+            await watching.until(lambda: "late" in watching.names)
+            assert not watching.watch.ended.done()
+        finally:
+            await watching.watch.stop()
 
 
 async def test_a_connection_cut_in_the_middle_is_opened_again(watching: Watching) -> None:
