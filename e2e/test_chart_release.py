@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import trustme
 import yaml
 from tests.chart.rendering import CHART, Render, helm, render
 
@@ -76,10 +77,6 @@ def process(command: list[str], environment: dict[str, str], log: Path) -> Itera
                     started.wait(STOP_DEADLINE_S)
 
 
-def render_for(namespace: str, values: dict[str, Any] | None = None) -> Render:
-    return render(values or {}, "--namespace", namespace)
-
-
 def environment_of(rendered: Render, container: str, namespace: str) -> dict[str, str]:
     """What the chart puts into a container's environment, fields of the pod resolved."""
     (found,) = [c for spec in rendered.pod_specs().values() for c in spec["containers"] if c["name"] == container]
@@ -114,42 +111,88 @@ def status_code(port: int, path: str) -> int:
         connection.close()
 
 
+def write_certificates(directory: Path, server_name: str, client_authority: trustme.CA | None = None) -> dict[str, Path]:
+    """What the Secrets of the chart's Service mode would hold; the scheduler's may be of an authority the extender does not trust."""
+    authority = trustme.CA()
+    server, client = authority.issue_cert(server_name), (client_authority or authority).issue_cert("tiphys-scheduler")
+    files = {name: directory / name for name in ("ca.crt", "server.crt", "server.key", "client.crt", "client.key")}
+    authority.cert_pem.write_to_path(str(files["ca.crt"]))
+    for name, issued in (("server", server), ("client", client)):
+        files[f"{name}.crt"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(files[f"{name}.key"]))
+    return files
+
+
+SERVICE = {"enabled": True, "tls": {"serverSecretName": "s", "clientSecretName": "c", "ca": {"secretName": "s"}}}
+
+
+@pytest.mark.parametrize(
+    ("values", "stranger", "scored"),
+    [({}, False, 5), ({"extender": {"service": SERVICE}}, False, 5), ({"extender": {"service": SERVICE}}, True, 0)],
+    ids=["loopback", "service", "service-with-a-stranger's-certificate"],
+)
 def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
-    request: pytest.FixtureRequest, cluster: Cluster, local: LocalCluster, api: ApiClient, home: str, namespace: str, tmp_path: Path
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    local: LocalCluster,
+    home: str,
+    namespace: str,
+    tmp_path: Path,
+    values: dict[str, Any],
+    stranger: bool,
+    scored: int,
 ) -> None:
-    rendered = render_for(home, {"scheduler": {"percentageOfNodesToScore": 100}})
+    api = cluster.api
+    rendered = render(values, "--namespace", home)
     kinds = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
     objects = [item for kind in kinds for item in rendered.of(kind) if not item["metadata"]["name"].endswith("-unroute")]
     objects.append(rendered.one("ConfigMap", "tiphys-switch"))
     request.addfinalizer(lambda: take_away(cluster, objects))
     cluster.apply(yaml.safe_dump_all(objects))
-    wait_until(lambda: served(api, f"/apis/tiphys.io/v1alpha1/namespaces/{namespace}/schedulingpolicies"), 30, "SchedulingPolicy served")
-    policy = {"apiVersion": "tiphys.io/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "all"}, "spec": {"mode": "Active"}}
-    api.create(f"/apis/tiphys.io/v1alpha1/namespaces/{namespace}/schedulingpolicies", policy)
+    policies = f"/apis/tiphys.io/v1alpha1/namespaces/{namespace}/schedulingpolicies"
+    wait_until(lambda: served(api, policies), 30, "SchedulingPolicy served")
+    api.create(
+        policies,
+        {"apiVersion": "tiphys.io/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "all"}, "spec": {"mode": "Active"}},
+    )
 
-    kubeconfig = cluster.kubeconfig_for("tiphys-scheduler", home)
+    config = yaml.safe_load(rendered.one("ConfigMap", "tiphys-scheduler-config")["data"]["scheduler-config.yaml"])
     hot, status, explain = free_ports(3)
-    token = tmp_path / "token"
-    token.write_text("secret", encoding="utf-8")
+    (tmp_path / "token").write_text("secret", encoding="utf-8")
     environment = environment_of(rendered, "extender", home) | {
-        "KUBECONFIG": str(kubeconfig),
+        "KUBECONFIG": str(cluster.kubeconfig_for("tiphys-extender" if values else "tiphys-scheduler", home)),
+        "TIPHYS_EXTENDER_HOST": "127.0.0.1",
         "TIPHYS_EXTENDER_PORT": str(hot),
         "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",
         "TIPHYS_EXTENDER_STATUS_PORT": str(status),
         "TIPHYS_EXTENDER_EXPLAIN_PORT": str(explain),
-        "TIPHYS_EXTENDER_TOKEN_FILE": str(token),
+        "TIPHYS_EXTENDER_TOKEN_FILE": str(tmp_path / "token"),
         "TIPHYS_EXTENDER_MODELS_DIR": "",
         "TIPHYS_EXTENDER_DECISION_LOG_DIR": str(tmp_path),
     }
+    scheme = "http"
+    if values:
+        scheme, tls = "https", config["extenders"][0]["tlsConfig"]
+        files = write_certificates(tmp_path, tls["serverName"], trustme.CA() if stranger else None)
+        # The name and everything else stay the chart's; only mounted files and the address are here.
+        tls |= {"caFile": str(files["ca.crt"]), "certFile": str(files["client.crt"]), "keyFile": str(files["client.key"])}
+        environment |= {
+            "TIPHYS_EXTENDER_TLS_CERT_FILE": str(files["server.crt"]),
+            "TIPHYS_EXTENDER_TLS_KEY_FILE": str(files["server.key"]),
+            "TIPHYS_EXTENDER_TLS_CLIENT_CA_FILE": str(files["ca.crt"]),
+        }
     log = tmp_path / "extender.log"
-    config = rendered.one("ConfigMap", "tiphys-scheduler-config")["data"]["scheduler-config.yaml"]
     with process([sys.executable, "-m", "tiphys_extender"], environment, log) as extender:
         # Ready means: nodes, pods, policies and the switch have each been listed with these rights.
         wait_until(lambda: extender.poll() is not None or status_code(status, "/readyz") == 200, 30, "extender ready")
         assert extender.poll() is None, log.read_text(encoding="utf-8")
-        scheduler = local.start_scheduler(
-            SchedulerOptions(name="chart-scheduler", config_text=config, kubeconfig=kubeconfig, extender_url=f"http://127.0.0.1:{hot}")
+        options = SchedulerOptions(
+            name=f"chart-scheduler-{namespace}",
+            config_text=yaml.safe_dump(config),
+            kubeconfig=cluster.kubeconfig_for("tiphys-scheduler", home),
+            extender_url=f"{scheme}://127.0.0.1:{hot}",
         )
+        scheduler = local.start_scheduler(options)
         try:
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/tiphys-scheduler"
             wait_until(lambda: exists(api, lease) and api.get(lease)["spec"].get("holderIdentity"), 30, "the scheduler holds its own Lease")
@@ -157,16 +200,23 @@ def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
             for number in range(5):
                 container = {"name": "main", "image": "registry.example/app:1"}
                 api.create(pods, {"metadata": {"name": f"pod-{number}"}, "spec": {"schedulerName": "tiphys", "containers": [container]}})
+            # Whatever becomes of the extender's answers, every pod gets a node.
             wait_until(lambda: all(pod["spec"].get("nodeName") for pod in api.items(pods)), 30, "all pods bound")
         finally:
             local.stop_process(scheduler.name)
-        connection = http.client.HTTPConnection("127.0.0.1", status, timeout=5)
-        connection.request("GET", "/metrics")
-        metrics = connection.getresponse().read().decode()
-        connection.close()
-        answered = [line for line in metrics.splitlines() if "_answers_total{" in line and not line.endswith(" 0.0")]
-        assert 'tiphys_extender_answers_total{outcome="scored"} 5.0' in answered, answered
+        lines = metrics_of(status)
+        answered = [line for line in lines if "_answers_total{" in line and not line.endswith(" 0.0")]
+        assert f'tiphys_extender_answers_total{{outcome="scored"}} {scored:.1f}' in lines, answered
     assert "forbidden" not in log.read_text(encoding="utf-8").lower()
+
+
+def metrics_of(port: int) -> list[str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
 
 
 def run_helm(cluster: Cluster, *arguments: str) -> str:

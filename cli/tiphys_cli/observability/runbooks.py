@@ -213,7 +213,8 @@ ENTRIES: dict[str, Entry] = {
         ("`kubectl -n tiphys-system rollout restart deploy/tiphys-operator`; restore its ClusterRole if requests are forbidden.",),
     ),
     "TiphysOperatorPermissionMissing": Entry(
-        "The operator asks the API server at start, and now and then, whether its Role and ClusterRole grant what it does. One verb is denied.",
+        "The operator asks the API server at start, and now and then, whether its Role and ClusterRole grant what it does. One verb is "
+        "denied.",
         "What needs it is off: status, Events, counts of pods, or leading. The operator stays up and says so in its log.",
         ("`kubectl auth can-i --list --as system:serviceaccount:tiphys-system:tiphys-operator`",),
         ("Restore the chart's rules: `helm upgrade`, or `helm rollback tiphys`.",),
