@@ -14,11 +14,9 @@ from typing import Any
 import orjson
 
 from e2e.conftest import ready_nodes, wait_until
-from tiphys_cli.bench.binds import BindWatch
 from tiphys_cli.bench.service import Extender, ExtenderOptions, fetch
 from tiphys_cli.bench.workload import MODEL, Cell, write_inputs
 from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.kubeconfig import read_kubeconfig
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import POOL_LABEL, SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import SchedulerOptions
@@ -129,10 +127,6 @@ class Lane:
                 return found
             after = page["items"][-1]["seq"]
 
-    def watch(self, *marks: Any) -> BindWatch:
-        """Counts binds of the namespace."""
-        return BindWatch(read_kubeconfig(self.cluster.kubeconfig), self.namespace, marks)
-
 
 @contextmanager
 def lane(
@@ -184,7 +178,7 @@ def make_pods(
                 "nodeSelector": selector,
                 "terminationGracePeriodSeconds": 0,
                 "containers": [
-                    {"name": "main", "image": "registry.example/f:1", "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
+                    {"name": "main", "image": "registry.example/f:1", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
                 ],
                 **spec,
             },
