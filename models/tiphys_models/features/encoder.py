@@ -23,6 +23,11 @@ def encode(view: CandidateView) -> FloatArray:
     return encoded
 
 
+def known_encoded(encoded: FloatArray) -> BoolArray:
+    """The same of rows that are encoded already."""
+    return np.asarray(~np.isnan(encoded[:, :_NODE]).all(axis=1))
+
+
 def known_rows(view: CandidateView) -> BoolArray:
     """Which candidates have any reading of their own: the others get a neutral score, not one made of trained means."""
     return np.asarray(~np.isnan(view.node_readings).all(axis=1))

@@ -81,6 +81,12 @@ class _Placement:
     at_s: float
     expires_s: float  # infinite once bound
 
+    def is_for(self, facts: PodFacts) -> bool:
+        """Whether a pod that was seen bound is exactly what this placement counts."""
+        return (self.node, self.function, self.cpu_milli, self.memory_bytes, self.in_flight) == (
+            facts.node, facts.function, facts.cpu_milli, facts.memory_bytes, facts.in_flight,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class _FunctionState:
@@ -144,6 +150,10 @@ class PlacementState:
                 self._count(known, -1)
                 known.cpu_milli, known.memory_bytes = facts.cpu_milli, facts.memory_bytes
                 self._count(known, +1)
+            return
+        if known is not None and known.is_for(facts):  # the reservation was right: nothing a policy reads has changed
+            del self._reserved[facts.uid]
+            known.expires_s = math.inf
             return
         # a reservation knows better than the one-second resolution of the condition when the decision fell
         at_s = known.at_s if known is not None else (facts.scheduled_s or now_s)
@@ -314,6 +324,22 @@ class PlacementState:
             requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
+
+    def encode_row(self, row: int, requests: Sequence[PlacementRequest], init_times_s: Sequence[float]) -> FloatArray:
+        """float32[requests, 26]: one node as each of these requests sees it."""
+        nodes = self.nodes
+        encoded = np.empty((len(requests), len(FEATURES)), np.float32)
+        encoded[:, : len(NODE_READINGS)] = nodes.readings[row]
+        encoded[:, COLUMN["avail_memory"]] = nodes.memory_capacity[row] - nodes.memory_requested[row]
+        encoded[:, COLUMN["inflight"]] = nodes.inflight[row]
+        encoded[:, COLUMN["warm"]] = [self._idle_instances(request.function, row) for request in requests]
+        encoded[:, COLUMN["requested_memory"]] = [request.memory_bytes for request in requests]
+        encoded[:, COLUMN["init_time"]] = init_times_s
+        return encoded
+
+    def _idle_instances(self, name: str, row: int) -> float:
+        function = self._functions.get(name)
+        return math.nan if function is None else max(float(function.idle[row] - function.taken[row]), 0.0)  # NaN stays NaN
 
     def init_time_s(self, function: str) -> float:
         """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""

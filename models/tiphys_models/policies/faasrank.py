@@ -8,7 +8,7 @@ import numpy as np
 
 from tiphys_models.artifacts.score_network import ScoreNetwork
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.encoder import encode, known_rows
+from tiphys_models.features.encoder import encode, known_encoded
 from tiphys_models.features.readings import CandidateView, PlacementMemory
 
 
@@ -32,4 +32,8 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
-        return np.where(known_rows(view), self.network(encode(view)), np.nan)
+        return self.score_encoded(encode(view))
+
+    def score_encoded(self, encoded: FloatArray) -> FloatArray:
+        """The same of rows as `encode` makes them, whichever node and request each one speaks of."""
+        return np.where(known_encoded(encoded), self.network(encoded), np.nan)
