@@ -32,6 +32,7 @@ from tiphys_models.domain.errors import TiphysError
 from tiphys_models.policies.registry import PolicyName
 
 _PLAIN_INTERVAL_S = 10.0
+_PLAIN_WIDTH = 140
 _LIVE_INTERVAL_S = 0.25
 _STOP_DEADLINE_S = 60.0
 _QUICK_SPAN_S = 15.0
@@ -52,7 +53,8 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="15 seconds and few calls: for trying the demo itself; no figure counts")] = False,
 ) -> None:
     """Replay a 60-second function workload through Tiphys and a plain kube-scheduler on a local control plane, side by side."""
-    console = Console(highlight=False, soft_wrap=not Console().is_terminal)
+    terminal = Console().is_terminal
+    console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else _PLAIN_WIDTH)
     progress = Progress()
     if stop:
         _attempt(lambda: _stop(console, name))
