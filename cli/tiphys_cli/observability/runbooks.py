@@ -77,9 +77,9 @@ ENTRIES: dict[str, Entry] = {
     ),
     "TiphysDisabled": Entry(
         "`data.enabled` of ConfigMap `tiphys-switch` has been `false` for more than six hours.",
-        "Every answer is neutral. An upgrade of the chart leaves the switch as it is.",
+        "Every answer is neutral. Neither an upgrade nor a rollback of the release undoes a switch thrown by hand.",
         ("`kubectl -n tiphys-system get configmap tiphys-switch -o yaml --show-managed-fields`: who threw it, and when?",),
-        ('On again: `kubectl -n tiphys-system patch configmap tiphys-switch --type merge --patch \'{"data":{"enabled":"true"}}\'`.',),
+        ('On again: `kubectl -n tiphys-system patch configmap tiphys-switch --type merge --patch \'{"data":{"enabled":null}}\'`.',),
     ),
     "TiphysExtenderLatencyBurnFast": Entry(
         "So many answers exceed 20 ms that the error budget of 1 % goes in hours.",
