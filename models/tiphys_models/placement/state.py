@@ -53,7 +53,7 @@ class Glimpse(NamedTuple):
 
     readings: FloatArray
     numbers: FloatArray
-    idle_instances: FloatArray | None
+    idle_instances: FloatArray
     requested_memory_bytes: int
     init_time_s: float
 
@@ -63,8 +63,7 @@ class Glimpse(NamedTuple):
         encoded[:, : len(NODE_READINGS)] = self.readings
         encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
         encoded[:, COLUMN["inflight"]] = self.numbers[:, INFLIGHT]
-        if self.idle_instances is not None:
-            encoded[:, COLUMN["warm"]] = self.idle_instances
+        encoded[:, COLUMN["warm"]] = self.idle_instances
         encoded[:, COLUMN["requested_memory"]] = self.requested_memory_bytes
         encoded[:, COLUMN["init_time"]] = self.init_time_s
         return encoded
@@ -88,15 +87,25 @@ class _Placement:
         )  # fmt: skip
 
 
+def _nothing() -> FloatArray:
+    return np.zeros(0)
+
+
 @dataclass(slots=True)
 class _FunctionState:
-    idle: FloatArray
-    idle_at_s: FloatArray
-    taken: FloatArray
+    idle: FloatArray = field(default_factory=_nothing)
+    """Empty until a runtime reports: three columns a function would be 200 kB each on 5,000 nodes, for nothing."""
+    idle_at_s: FloatArray = field(default_factory=_nothing)
+    taken: FloatArray = field(default_factory=_nothing)
     recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
     unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
     init_time_s: float = math.nan
     init_time_mean_s: float = math.nan
+
+    @property
+    def reported(self) -> bool:
+        """Whether any runtime has ever reported idle instances while this function was known."""
+        return len(self.idle) > 0
 
 
 class PlacementState:
@@ -106,6 +115,7 @@ class PlacementState:
         self.limits = limits or StateLimits()
         self.nodes = NodeTable()
         self._placements: dict[str, _Placement] = {}
+        self._nodeless: dict[str, dict[str, _Placement]] = {}  # node nobody has shown -> its placements by uid
         self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
         self._functions: dict[str, _FunctionState] = {}
         self._schedulable: set[str] = set()
@@ -120,19 +130,18 @@ class PlacementState:
         self.nodes.put(facts)
         (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
         if new:
+            row = self.nodes.row_of[facts.name]
             for function in self._functions.values():
-                self._fit(function)
-                row = self.nodes.row_of[facts.name]
-                function.idle[row] = function.idle_at_s[row] = math.nan
-                function.taken[row] = 0
-            for placement in self._placements.values():  # pods that were seen before their node
-                if placement.node == facts.name:
-                    self._count(placement, +1)
+                if function.reported:
+                    self._fit(function)
+                    function.idle[row] = function.idle_at_s[row] = math.nan
+                    function.taken[row] = 0
+            for placement in self._nodeless.pop(facts.name, {}).values():  # pods that were seen before their node
+                self._count(placement, +1)
 
     def drop_node(self, name: str) -> None:
         """A node is gone; its pods count again if it comes back."""
-        self.nodes.drop(name)
-        self._schedulable.discard(name)
+        self._drop_nodes({name})
 
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
@@ -207,7 +216,7 @@ class PlacementState:
                 function.unfinished.pop(placement.node, None)
         if function is not None and (recent := function.recent.pop(uid, None)) is not None:
             row = self.nodes.row_of[recent[0]]
-            if row != UNKNOWN and recent[1] > function.idle_at_s[row]:
+            if row != UNKNOWN and function.reported and recent[1] > function.idle_at_s[row]:
                 function.taken[row] -= 1
                 self.nodes.touch(row)
 
@@ -226,6 +235,8 @@ class PlacementState:
             self.nodes.read_at_s[row] = np.nan
             self.nodes.touch(int(row))
         for function in self._functions.values():
+            if not function.reported:
+                continue
             for row in np.flatnonzero(function.idle_at_s < now_s - self.limits.max_idle_age_s):
                 function.idle[row] = function.idle_at_s[row] = math.nan
                 self.nodes.touch(int(row))
@@ -238,8 +249,16 @@ class PlacementState:
 
     def forget_nodes_except(self, names: set[str]) -> None:
         """After a fresh list: nodes that are no longer there are gone."""
-        for name in [n for n in self.nodes.row_of if n not in names]:
-            self.drop_node(name)
+        self._drop_nodes({n for n in self.nodes.row_of if n not in names})
+
+    def _drop_nodes(self, names: set[str]) -> None:
+        for name in names:
+            self.nodes.drop(name)
+        self._schedulable -= names
+        if names:
+            for placement in self._placements.values():
+                if placement.node in names:
+                    self._count_nodeless(placement, +1)
 
     # ---- what was measured ---------------------------------------------------------------------------------------
 
@@ -268,6 +287,7 @@ class PlacementState:
         heard = set(reporting)
         for name in counts.keys() | self._functions.keys():
             function = self._function(name)
+            self._fit(function)
             function.idle[rows] = 0
             function.idle_at_s[rows] = times
             for node, count in counts.get(name, {}).items():
@@ -291,7 +311,7 @@ class PlacementState:
         """The columns of these rows for this request."""
         nodes = self.nodes
         function = self._functions.get(request.function)
-        idle = np.full(len(rows), np.nan) if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0)
+        idle = _idle(function, rows)
         numbers = nodes.numbers[rows]
         cores, memory_capacity = numbers[:, CORES], numbers[:, MEMORY_CAPACITY]
         return CandidateView(
@@ -320,7 +340,7 @@ class PlacementState:
         return Glimpse(
             readings=nodes.readings[rows],
             numbers=nodes.numbers[rows],
-            idle_instances=None if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0),
+            idle_instances=_idle(function, rows),
             requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
@@ -339,7 +359,9 @@ class PlacementState:
 
     def _idle_instances(self, name: str, row: int) -> float:
         function = self._functions.get(name)
-        return math.nan if function is None else max(float(function.idle[row] - function.taken[row]), 0.0)  # NaN stays NaN
+        if function is None or not function.reported:
+            return math.nan
+        return max(float(function.idle[row] - function.taken[row]), 0.0)  # NaN stays NaN
 
     def init_time_s(self, function: str) -> float:
         """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""
@@ -385,13 +407,15 @@ class PlacementState:
             function = self._function(placement.function)
             function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
             row = self.nodes.row_of[placement.node]
-            if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
+            if row != UNKNOWN and not (function.reported and placement.at_s <= function.idle_at_s[row]):
                 function.recent[placement.uid] = (placement.node, placement.at_s)
-                function.taken[row] += 1
+                if function.reported:
+                    function.taken[row] += 1
 
     def _count(self, placement: _Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
         if row == UNKNOWN:
+            self._count_nodeless(placement, sign)
             return
         nodes = self.nodes
         nodes.memory_requested[row] += sign * placement.memory_bytes
@@ -401,12 +425,19 @@ class PlacementState:
             nodes.inflight_memory[row] += sign * placement.memory_bytes
         nodes.touch(row)
 
+    def _count_nodeless(self, placement: _Placement, sign: int) -> None:
+        if sign > 0:
+            self._nodeless.setdefault(placement.node, {})[placement.uid] = placement
+        elif (waiting := self._nodeless.get(placement.node)) is not None:
+            waiting.pop(placement.uid, None)
+            if not waiting:
+                del self._nodeless[placement.node]
+
     def _function(self, name: str) -> _FunctionState:
         function = self._functions.get(name)
         if function is None:
-            n = self.nodes.capacity
-            function = self._functions[name] = _FunctionState(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n))
-        else:
+            function = self._functions[name] = _FunctionState()
+        elif function.reported:
             self._fit(function)
         return function
 
@@ -431,3 +462,10 @@ class PlacementState:
             function.init_time_mean_s += _INIT_TIME_WEIGHT * (took_s - function.init_time_mean_s)
         if not abs(function.init_time_mean_s - function.init_time_s) <= _INIT_TIME_STEP * max(function.init_time_s, 0.1):
             function.init_time_s = function.init_time_mean_s
+
+
+def _idle(function: _FunctionState | None, rows: IntArray) -> FloatArray:
+    """Idle instances less newer placements; NaN where nobody reports."""
+    if function is None or not function.reported:
+        return np.full(len(rows), np.nan)
+    return np.asarray(np.maximum(function.idle[rows] - function.taken[rows], 0))
