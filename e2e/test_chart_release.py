@@ -337,3 +337,22 @@ def hook_pod(api: ApiClient, namespace: str) -> dict[str, Any]:
                 return pod
         time.sleep(0.2)
     pytest.fail("the hook's pod did not run within 45 s")
+
+
+def test_a_new_ca_in_the_secret_restarts_the_scheduler_at_the_next_upgrade(cluster: Cluster, api: ApiClient, home: str) -> None:
+    secret = {"metadata": {"name": "tls"}, "stringData": {"ca.crt": "one", "tls.crt": "-", "tls.key": "-"}}
+    api.create(f"/api/v1/namespaces/{home}/secrets", secret)
+    tls = {"serverSecretName": "tls", "clientSecretName": "tls", "ca.secretName": "tls"}
+    settings = ["extender.service.enabled=true", *(f"extender.service.tls.{key}={value}" for key, value in tls.items())]
+    flags = [part for setting in settings for part in ("--set", setting)]
+
+    def checksum() -> str:
+        # On the server, so that Helm can look the Secret up.
+        text = run_helm(cluster, "install", "tiphys", str(CHART), "--namespace", home, "--dry-run=server", "--take-ownership", *flags)
+        (line,) = [line.strip() for line in text.splitlines() if line.strip().startswith("checksum/ca:")]
+        return line
+
+    first = checksum()
+    assert checksum() == first
+    api.patch(f"/api/v1/namespaces/{home}/secrets/tls", {"stringData": {"ca.crt": "two"}})
+    assert checksum() != first
