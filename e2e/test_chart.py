@@ -63,6 +63,8 @@ def monitoring_crds(api: ApiClient) -> Iterator[None]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.usefixtures("release_namespace", "monitoring_crds")
 def test_every_mode_passes_a_strict_dry_run_on_the_server(cluster: Cluster, mode: str) -> None:
+    if mode == "routing":
+        need_routing(cluster.api)
     objects = render(values_of(mode), "--kube-version", cluster.version.removeprefix("v")).objects
     text = yaml.safe_dump_all(objects)
     answer = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "--output=name", "-f", "-", stdin=text)
@@ -84,6 +86,7 @@ def test_pods_of_every_mode_are_admitted_by_the_restricted_profile(cluster: Clus
 @pytest.fixture
 def routed(cluster: Cluster, api: ApiClient) -> Iterator[Render]:
     """The routing policy of the chart, applied and in force."""
+    need_routing(api)
     rendered = render(values_of("routing"))
     for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
         cluster.apply(yaml.safe_dump(rendered.one(kind, "tiphys-routing")))
@@ -123,6 +126,17 @@ def test_routing_leaves_kube_system_and_the_release_namespace_alone_even_when_la
     finally:
         for name in ("kube-system", release_namespace):
             _label(api, name, None)
+
+
+def need_routing(api: ApiClient) -> None:
+    """Skip where the API server does not serve what routing needs."""
+    if not serves_routing(api):
+        pytest.skip("MutatingAdmissionPolicy v1 is served from Kubernetes 1.36 on")
+
+
+def serves_routing(api: ApiClient) -> bool:
+    """Whether MutatingAdmissionPolicy is served in v1."""
+    return any(resource["kind"] == "MutatingAdmissionPolicy" for resource in api.get(ROUTING)["resources"])
 
 
 def _established(api: ApiClient, name: str) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e.conftest import wait_until
+from e2e.conftest import exists, wait_until
 from e2e.operators import RULES, OperatorProcess, grant, leaders
 from e2e.policies import condition, create_policy, install_crd, policies_path, policy
 from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.local import LocalCluster
+from tiphys_cli.cluster.ports import free_ports
 from tiphys_models.artifacts.untrained import write_untrained
 
 Start = Callable[..., OperatorProcess]
@@ -157,8 +162,8 @@ def test_every_kind_of_selector_line_selects_as_the_api_server_does(api: ApiClie
     start()
     for name in lines:
         wait_reason(api, namespace, name, "Routed", "PodsRouted")
-    found = {obj["metadata"]["name"]: obj["status"]["matchingPods"] for obj in api.items(policies_path(namespace))}
-    assert found == {name: count for name, (_, count) in lines.items()}
+    counted = {obj["metadata"]["name"]: obj["status"]["matchingPods"] for obj in api.items(policies_path(namespace))}
+    assert counted == {name: count for name, (_, count) in lines.items()}
 
 
 def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiClient, namespace: str, start: Start, tmp_path: Path) -> None:
@@ -181,6 +186,61 @@ def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiCl
     assert operator.get("/healthz")[0] == 200
 
 
+def test_answers_of_a_real_extender_are_counted_and_its_absence_harms_nothing(
+    cluster: Cluster, namespace: str, start: Start, tmp_path: Path
+) -> None:
+    api = cluster.api
+    token = tmp_path / "token"
+    token.write_text("secret")
+    create_policy(api, "p", namespace, mode="Active", policy="round-robin")
+    hot, status_port, explain = free_ports(3)
+    operator = start(EXTENDER_URL=f"http://localhost:{status_port}", TOKEN_FILE=str(token), RESYNC_S="1")
+    wait_reason(api, namespace, "p", "Ready", "Accepted")  # nobody listens there yet
+    wait_until(lambda: operator.metric("tiphys_operator_decision_pull_errors_total") > 0, REACTION_S, "failed reads counted")
+    api.create("/api/v1/nodes", {"metadata": {"name": f"node-a-{namespace}"}})
+    api.create("/api/v1/nodes", {"metadata": {"name": f"node-b-{namespace}"}})
+    names = [f"node-a-{namespace}", f"node-b-{namespace}"]
+    settings = {"PORT": hot, "STATUS_HOST": "127.0.0.1", "STATUS_PORT": status_port, "EXPLAIN_PORT": explain, "TOKEN_FILE": token}
+    environment = os.environ | {f"TIPHYS_EXTENDER_{k}": str(v) for k, v in settings.items()} | {"KUBECONFIG": str(cluster.kubeconfig)}
+    with (tmp_path / "extender.log").open("wb") as log:
+        extender = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 30, "extender ready")
+        for index in range(7):
+            asked = pod(f"f{index}", "tiphys", **{"tiphys.io/function": "f"})
+            asked["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{index}"}
+            body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": names}).encode()
+            http_get(f"http://127.0.0.1:{hot}/prioritize", body)
+
+        def scored() -> int:
+            return int(api.get(policies_path(namespace, "p"))["status"]["decisions"]["scored"])
+
+        wait_until(lambda: scored() == 7, REACTION_S, "seven scored answers in the status")
+        rounds = operator.metric('tiphys_operator_reconciles_total{result="success"}')
+        wait_until(lambda: operator.metric('tiphys_operator_reconciles_total{result="success"}') >= rounds + 3, REACTION_S, "more rounds")
+        assert scored() == 7
+        assert operator.metric("tiphys_operator_decisions_lost_total") == 0
+    finally:
+        extender.terminate()
+        extender.wait(20)
+        for name in names:
+            api.delete(f"/api/v1/nodes/{name}")
+
+
+def http_get(url: str, body: bytes | None = None) -> int:
+    """Status of an answer; 0 if nobody answers."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
 def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, start: Start) -> None:
     operator = start()
     create_policy(api, "p", namespace)
@@ -192,6 +252,17 @@ def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, 
     wait_until(lambda: operator.metric(series) >= rounds + 2, REACTION_S, "two more rounds")
     assert api.items(policies_path(namespace)) == []
     assert operator.metric('tiphys_operator_reconciles_total{result="error"}') == 0
+
+
+def test_a_namespace_full_of_policies_can_be_deleted(cluster: Cluster, namespace: str, start: Start) -> None:
+    start()
+    doomed = f"{namespace}-doomed"
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": doomed}})
+    for index in range(20):
+        create_policy(cluster.api, f"p{index}", doomed)
+    wait_reason(cluster.api, doomed, "p19", "Ready", "Accepted")
+    cluster.api.delete(f"/api/v1/namespaces/{doomed}")
+    wait_until(lambda: not exists(cluster.api, f"/api/v1/namespaces/{doomed}"), 60, "namespace gone, not stuck Terminating")
 
 
 def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, start: Start) -> None:
@@ -239,7 +310,9 @@ def test_a_stopped_leader_hands_over_at_once_and_exits_with_0(api: ApiClient, na
     wait_reason(api, namespace, "p", "Ready", "Accepted")
 
 
-def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClient, namespace: str, start: Start) -> None:
+def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
+    api: ApiClient, namespace: str, start: Start, record_property: Callable[[str, object], None]
+) -> None:
     first = start("operator-0")
     wait_until(lambda: first.leads, REACTION_S, "the first leads")
     second = start("operator-1")
@@ -252,8 +325,10 @@ def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClie
     first.signal(signal.SIGKILL)
     samples = leaders([second], LEASE_S + 1.5)
     took_over_s = next((at for at, names in samples if names), None)
-    assert took_over_s is not None
-    assert took_over_s >= 15 - 2 - 1.5, "nobody may take over before the Lease has expired"
+    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end; the standby looks every 0.6 s
+    assert took_over_s is not None, f"no leader within {LEASE_S + 1.5} s"
+    assert took_over_s > LEASE_S - 2.4 - 1
+    record_property("failover_s", round(took_over_s, 2))
     create_policy(api, "later", namespace)
     wait_reason(api, namespace, "later", "Ready", "Accepted")
 

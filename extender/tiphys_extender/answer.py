@@ -98,6 +98,8 @@ class Answerer:
             metrics.neutral[decision.reason].inc()
         ranking = decision.ranking
         if decision.outcome != "neutral" and ranking is not None:
+            if (row := int(ranking.rows[ranking.best_first[0]])) != UNKNOWN:
+                self._world.scores.refresh(self._world.state, row)
             if decision.outcome == "fallback":
                 metrics.fallback[decision.reason].inc()
             metrics.policy_answers[ranking.policy.name].inc()

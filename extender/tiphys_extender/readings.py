@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,23 @@ _COVERAGE_AGE_S = 60.0
 class PrometheusReadings:
     """Polls Prometheus; trouble leaves the last readings to grow old."""
 
-    def __init__(self, client: PrometheusClient, state: PlacementState, metrics: Metrics, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self,
+        client: PrometheusClient,
+        state: PlacementState,
+        metrics: Metrics,
+        clock: Clock,
+        interval_s: float,
+        nodes_listed: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client, self._state, self._metrics, self._clock = client, state, metrics, clock
         self._interval_s = interval_s
+        self._nodes_listed = nodes_listed
         self._failing = False
 
     async def run(self) -> None:
         """Until cancelled."""
+        await _until(self._nodes_listed, self._interval_s)
         while True:
             started_s = self._clock.monotonic_s()
             await self.poll()
@@ -55,12 +66,12 @@ class PrometheusReadings:
                 self._metrics.readings_time.set(float(table.read_at_s.max()))
             self._failing = False
         try:
-            counts, at_s = await self._client.idle_instances()
+            counts, times = await self._client.idle_instances()
         except Unavailable as error:
             self._trouble("idle-unavailable", error)
         else:
-            if at_s is not None:
-                self._state.put_idle(counts, min(at_s, self._clock.now_s()))
+            now_s = self._clock.now_s()
+            self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
 
     def _trouble(self, reason: str, error: Unavailable) -> None:
         self._metrics.readings_errors[reason].inc()
@@ -80,7 +91,9 @@ class FixedReadings:
         metrics: Metrics,
         clock: Clock,
         interval_s: float,
+        nodes_listed: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._nodes_listed = nodes_listed
         self._names = list(readings)
         self._values: FloatArray = np.array([[np.nan if v is None else v for v in row] for row in readings.values()], np.float32).reshape(
             len(readings), len(NODE_READINGS)
@@ -91,6 +104,7 @@ class FixedReadings:
 
     async def run(self) -> None:
         """Until cancelled."""
+        await _until(self._nodes_listed, self._interval_s)
         while True:
             self.put()
             await asyncio.sleep(self._interval_s)
@@ -103,6 +117,14 @@ class FixedReadings:
             self._metrics.readings_time.set(now_s)
         if self._idle:
             self._state.put_idle(self._idle, now_s)
+
+
+async def _until(nodes_listed: Callable[[], bool], at_most_s: float) -> None:
+    """Readings of nodes that are not known yet would be dropped, and a whole interval lost."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(at_most_s):
+            while not nodes_listed():  # noqa: ASYNC110 - the answer is a flag of a watch, looked at a few times in a life
+                await asyncio.sleep(0.05)
 
 
 def readings_from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -144,7 +144,16 @@ class _Parts:
         return EXIT_FAILED if failed else 0
 
     def _missing(self) -> tuple[str, ...]:
-        return self.watches.missing if self.watches is not None else ()
+        if self.watches is None:
+            return ()
+        missing = self.watches.missing
+        if not missing and not self.world.synced:
+            # The next tick would come up to a second later: whoever reads "ready" must not be answered "not synced".
+            self.watches.publish()
+        return missing
+
+    def _nodes_listed(self) -> bool:
+        return "nodes" not in self._missing()
 
     async def _open_sources(self, stack: AsyncExitStack) -> None:
         settings, state, metrics, clock = self._settings, self.world.state, self.metrics, self._clock
@@ -156,14 +165,14 @@ class _Parts:
             self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap)
             self._jobs.append(self.watches.run)
         if fixed is not None:
-            readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s)
+            readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
             readings.put()
             self._jobs.append(readings.run)
         elif settings.prometheus_url:
             prometheus = await stack.enter_async_context(
                 PrometheusClient(settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label)
             )
-            self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s).run)
+            self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
 
     def _open_listeners(self) -> None:
         settings = self._settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.explain import explain
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
+from tiphys_extender.readings import coverage
 
 _MAX_PAGE = 5_000
 
@@ -105,6 +107,7 @@ def make_explain_app(world: World, decisions: DecisionLog, models: ModelStore, h
                 "nodes": len(world.state.nodes),
                 "pods": world.state.pods,
                 "reservations": world.state.reservations,
+                "coverage": coverage(world.state, time.time()),
                 "routes": [
                     {"policy": route.key, "mode": route.spec.mode, "policyName": str(route.spec.policy), "model": route.spec.model_name}
                     for route in world.router

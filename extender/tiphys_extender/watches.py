@@ -50,7 +50,7 @@ class NodeSink:
         """Whatever is not in the list is gone."""
         for name in [name for name, (uid, _) in self._known.items() if uid not in uids]:
             self._known.pop(name)
-            self._world.state.drop_node(name)
+        self._world.state.forget_nodes_except(set(self._known))
 
     def __len__(self) -> int:
         return len(self._known)

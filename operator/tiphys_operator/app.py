@@ -34,6 +34,8 @@ EXIT_FAILED = 1
 _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
 _CRD_AGAIN_S = 2.0
+_PULL_S = 10.0
+_FIRST_PULL_S = 3.0
 
 
 class Operator:
@@ -111,10 +113,13 @@ class Operator:
         )
         holding = asyncio.create_task(self._lease.hold(), name="lease")
         working = {
-            asyncio.create_task(reconciler.run(), name="reconciler"),
+            asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
         }
+        if self._reader is not None:
+            pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
+            working.add(asyncio.create_task(pulling, name="decisions"))
         try:
             await asyncio.wait({stopping, holding, *working}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -140,6 +145,12 @@ class Operator:
         self._metrics.error(ErrorReason.INTERNAL)
         log.error("a part failed that never should", extra={"fields": fields}, exc_info=error)
         return EXIT_FAILED
+
+    async def _reconcile(self, reconciler: Reconciler) -> None:
+        if self._reader is not None:
+            # a first round that does not know yet which models serve might report a degradation that is none
+            await self._reader.first_pull(_FIRST_PULL_S)
+        await reconciler.run()
 
     async def _watch(self, reconciler: Reconciler) -> None:
         """kopf, as soon as it can work: it would end the process for a missing CRD or verb, and we would not know why."""

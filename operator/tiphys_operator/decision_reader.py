@@ -7,6 +7,7 @@ looked at again until its pod is bound, because only then can the choice be comp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -125,10 +126,13 @@ class DecisionReader:
         self._token_file, self._clock = token_file, clock
         self._on_error, self._on_lost = on_error, on_lost
         self._since_s = clock.now_s()
+        self._pulled = asyncio.Event()
         self._cursors: dict[str, Cursor] = {}
         self._pending: dict[str, AnswerCounts] = {}
         self._session: aiohttp.ClientSession | None = None
         self._failing: set[str] = set()
+        self.serving: Mapping[str, str] = {}
+        """Models the extenders serve now, name and sha256: a refused artifact leaves the last good one in place there."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
@@ -138,6 +142,19 @@ class DecisionReader:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    async def run(self, interval_s: float) -> None:
+        """Pull for ever. Only a leader does: what was answered before it led, its predecessor counted."""
+        self._since_s = self._clock.now_s()
+        while True:
+            await self.pull()
+            await asyncio.sleep(interval_s)
+
+    async def first_pull(self, at_most_s: float) -> None:
+        """Wait until every address was asked once, but not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._pulled.wait()
 
     def pending(self) -> Mapping[str, AnswerCounts]:
         """Counted, but in no status yet; by policy key."""
@@ -157,6 +174,12 @@ class DecisionReader:
     async def pull(self) -> None:
         """Read what every address has that was not read yet."""
         try:
+            await self._pull_all()
+        finally:
+            self._pulled.set()
+
+    async def _pull_all(self) -> None:
+        try:
             addresses = await self._addresses()
         except OSError as error:
             self._failed(self._host, f"cannot resolve {self._host}: {error}")
@@ -165,14 +188,20 @@ class DecisionReader:
         # an address that is away for a while (a pod not ready) is not new when it comes back
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
-        for address in addresses:
-            try:
-                async with asyncio.timeout(2 * _TIMEOUT_S):
-                    await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
-            except (Unavailable, TimeoutError) as error:
-                self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
-            else:
-                self._failing.discard(address)
+        served = await asyncio.gather(*(self._visit(address) for address in addresses))
+        self.serving = {name: digest for models in served for name, digest in models.items()}
+
+    async def _visit(self, address: str) -> dict[str, str]:
+        """Decisions and models of one address; a failure is counted."""
+        try:
+            async with asyncio.timeout(2 * _TIMEOUT_S):
+                await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
+                served = await self._served(address)
+        except (Unavailable, TimeoutError) as error:
+            self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
+            return {}
+        self._failing.discard(address)
+        return served
 
     def _failed(self, where: str, why: str) -> None:
         self._on_error()
@@ -185,10 +214,17 @@ class DecisionReader:
         found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         return sorted({str(address[4][0]) for address in found})
 
+    async def _served(self, address: str) -> dict[str, str]:
+        models = await self._get(address, "/v1/models", {})
+        try:
+            return {str(model["name"]): str(model["sha256"]) for model in models["items"] if model["serves"]}
+        except (KeyError, TypeError) as error:
+            raise Unavailable(f"the models of {address} are not readable: {error!r}") from error
+
     async def _pull_one(self, address: str, cursor: Cursor) -> None:
         after = cursor.after
         for _ in range(_PAGES_A_PULL):
-            page = await self._page(address, after)
+            page = await self._get(address, "/v1/decisions", {"after": str(after), "limit": str(PAGE)})
             try:
                 if int(page.get("last") or 0) < cursor.counted:
                     # a log that starts again: the extender's disk was new
@@ -207,18 +243,18 @@ class DecisionReader:
         now_s = self._clock.monotonic_s()
         cursor.open = {seq: until_s for seq, until_s in cursor.open.items() if until_s > now_s}
 
-    async def _page(self, address: str, after: int) -> dict[str, Any]:
+    async def _get(self, address: str, path: str, params: Mapping[str, str]) -> dict[str, Any]:
         if self._session is None:
             raise Unavailable("the reader is not open: use it in an async with block")
         literal = f"[{address}]" if ":" in address else address
-        url = f"{self._scheme}://{literal}:{self._port}/v1/decisions"
+        url = f"{self._scheme}://{literal}:{self._port}{path}"
         headers = {"Host": f"{self._host}:{self._port}"}
         try:
             if self._token_file is not None:
                 headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
             async with self._session.get(
                 url,
-                params={"after": str(after), "limit": str(PAGE)},
+                params=params,
                 headers=headers,
                 server_hostname=self._host if self._scheme == "https" else None,
                 allow_redirects=False,
@@ -234,5 +270,5 @@ class DecisionReader:
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise Unavailable(f"{url}: {error or type(error).__name__}") from error
         if not isinstance(page, dict):
-            raise Unavailable(f"{url} sent something that is no decision log")
+            raise Unavailable(f"{url} sent something that is no object")
         return page

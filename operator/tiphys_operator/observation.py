@@ -103,6 +103,8 @@ class Observation:
     """Why, by policy key."""
     models: Models = field(default_factory=dict)
     answers: Mapping[str, AnswerCounts] = field(default_factory=dict)
+    serving: Mapping[str, str] = field(default_factory=dict)
+    """Models that the extenders serve, name and sha256, as far as they were asked."""
 
 
 def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:

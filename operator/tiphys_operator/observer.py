@@ -34,8 +34,6 @@ class Observer:
         """One look at everything. Unavailable if policies cannot be listed; whatever else fails is in the observation."""
         policies = [policy_seen(obj) async for obj in self._policies()]
         models = await asyncio.to_thread(self._shelf.scan)
-        if self._reader is not None:
-            await self._reader.pull()
         pods, problems = await self._pods(policies)
         return Observation(
             now_s=self._clock.now_s(),
@@ -44,6 +42,7 @@ class Observer:
             pod_problems=problems,
             models=models,
             answers=dict(self._reader.pending()) if self._reader is not None else {},
+            serving=self._reader.serving if self._reader is not None else {},
         )
 
     async def _policies(self) -> Any:

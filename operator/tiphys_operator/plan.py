@@ -93,8 +93,8 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
                 "",
             )
         else:
-            model, digest = _model(policy.route, observation.models)
-            ready = _ready(policy, policy.route, model, answers)
+            model, digest = _model(policy.route, observation.models, observation.serving)
+            ready = _ready(policy, policy.route, model, answers, serves=bool(digest) or model.status == "True")
             problem = observation.pod_problems.get(policy.key, "")
             verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
             active = _active(policy.route, ready)
@@ -134,11 +134,12 @@ def _invalid(message: str) -> tuple[Verdict, ...]:
     return ready, *(Verdict(other, "Unknown", Reason.INVALID_SPEC, "see Ready") for other in others)
 
 
-def _model(route: Route, models: Models) -> tuple[Verdict, str]:
-    """ModelLoaded, and the digest of what is loaded."""
+def _model(route: Route, models: Models, serving: Mapping[str, str]) -> tuple[Verdict, str]:
+    """ModelLoaded, and the digest of what serves: without the artifact, the extenders may still hold the last good one."""
     kind, name, policy = ConditionType.MODEL_LOADED, route.spec.model_name, str(route.spec.policy)
     if name is None:
         return Verdict(kind, "True", Reason.MODEL_NOT_NEEDED, f"{policy} is a rule"), ""
+    last_good = serving.get(name, "")
     match models.get(name):
         case ModelFound(policy=made_for, digest=digest) if made_for == policy:
             return Verdict(kind, "True", Reason.MODEL_LOADED, f"{name}, sha256 {digest[:12]}"), digest
@@ -146,17 +147,19 @@ def _model(route: Route, models: Models) -> tuple[Verdict, str]:
             message = f"{name} holds weights for {made_for}, not for {policy}: name another model in spec.model"
             return Verdict(kind, "False", Reason.MODEL_REFUSED, message), ""
         case ModelRefused(message=why):
-            return Verdict(kind, "False", Reason.MODEL_REFUSED, f"{why}; mount a sound artifact, it is taken without a restart"), ""
+            held = f"; until then the last good one serves, sha256 {last_good[:12]}" if last_good else ""
+            message = f"{why}; mount a sound artifact, it is taken without a restart{held}"
+            return Verdict(kind, "False", Reason.MODEL_REFUSED, message), last_good
         case _:
             message = f"no {name}.json and {name}.safetensors among the mounted models: add them, they are taken without a restart"
             return Verdict(kind, "False", Reason.MODEL_MISSING, message), ""
 
 
-def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCounts) -> Verdict:
+def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
     kind, spec = ConditionType.READY, route.spec
     if spec.mode == "Off":
         return Verdict(kind, "False", Reason.DISABLED, "mode is Off: set Shadow, Canary or Active")
-    if model.status != "True":
+    if not serves:
         message = f"{spec.fallback} answers instead of {spec.policy}: {model.message}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     if answers.fallback and not answers.scored:

@@ -73,10 +73,16 @@ class PolicyWatch:
     """kopf in its thread; `ended` is done when it stopped, with its exception if it failed."""
 
     def __init__(
-        self, access: ApiAccess, loop: asyncio.AbstractEventLoop, on_event: Callable[[str | None, Mapping[str, Any]], None]
+        self,
+        access: ApiAccess,
+        loop: asyncio.AbstractEventLoop,
+        on_event: Callable[[str | None, Mapping[str, Any]], None],
+        inactivity_s: float = 70.0,
+        retry_delays_s: tuple[float, ...] = (1, 1, 2, 3, 5, 8, 13, 21),
     ) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop, self._on_event = loop, on_event
+        self._settings = _settings(inactivity_s, retry_delays_s)
         self._stop = threading.Event()
         self._registry = _registry(access, self._deliver)
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
@@ -99,19 +105,22 @@ class PolicyWatch:
             self._loop.call_soon_threadsafe(self._on_event, kind, obj)
 
     def _run(self) -> None:
+        asyncio.run(self._operate())
+
+    async def _operate(self) -> None:
         failure: BaseException | None = None
         try:
-            asyncio.run(
-                kopf.operator(
-                    registry=self._registry,
-                    settings=_settings(),
-                    clusterwide=True,
-                    standalone=True,
-                    stop_flag=self._stop,
-                )
+            await kopf.operator(
+                registry=self._registry,
+                settings=self._settings,
+                clusterwide=True,
+                standalone=True,
+                stop_flag=self._stop,
             )
         except Exception as error:  # noqa: BLE001 - whatever ended kopf ends the process, with its reason
             failure = error
+        # kopf waits for the flag in a thread of this loop's pool; unset, it would keep the loop, and us, from ending
+        self._stop.set()
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, failure)
 
@@ -152,15 +161,15 @@ def _token(access: ApiAccess) -> str | None:
     return value.removeprefix("Bearer ") or None
 
 
-def _settings() -> kopf.OperatorSettings:
+def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.server_timeout = 600
     settings.watching.connect_timeout = 10
-    settings.watching.inactivity_timeout = 70  # the API server sends a bookmark every minute
+    settings.watching.inactivity_timeout = inactivity_s  # the API server sends a bookmark every minute
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    settings.networking.error_backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
+    settings.networking.error_backoffs = retry_delays_s  # together less than the inactivity, which cuts them off otherwise
     settings.queueing.error_delays = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
     settings.posting.enabled = False  # Events are ours, with fixed reasons
     settings.scanning.disabled = True  # one known resource: no right to list CRDs and namespaces is needed

@@ -211,6 +211,13 @@ CASES: dict[str, Case] = {
             f"tiphys_operator_last_reconcile_timestamp_seconds{{{_OP2}}}": "0x60",
         },
     ),
+    "TiphysOperatorPermissionMissing": Case(
+        {f'tiphys_operator_permission_missing{{{_OP},verb="list",resource="pods"}}': "1x60"},
+        "20m",
+        "The operator may not list pods; what needs it is off.",
+        {f'tiphys_operator_permission_missing{{{_OP},verb="list",resource="pods"}}': "1x5 0x60"},
+        {"verb": "list", "resource": "pods"},
+    ),
     "TiphysOperatorDecisionPullFailing": Case(
         {f"tiphys_operator_decision_pull_errors_total{{{_OP}}}": "0+2x60"},
         "40m",

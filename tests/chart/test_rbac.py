@@ -3,12 +3,13 @@
 import pytest
 
 from tests.chart.rendering import MODES, Manifest, render, render_mode, values_of
+from tiphys_operator.permissions import wanted as permissions
 
 Right = tuple[str, str, str, tuple[str, ...]]
 """Group, resource, verb, names ("any" if empty)."""
 
 FORBIDDEN_VERBS = {"*", "escalate", "bind", "impersonate", "deletecollection"}
-READ = ("get", "list", "watch")
+READ = ("list", "watch")
 
 
 def rights(group: str, resource: str, verbs: tuple[str, ...], *names: str) -> set[Right]:
@@ -27,11 +28,10 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-operator"): (
         rights("tiphys.io", "schedulingpolicies", READ)
         | rights("tiphys.io", "schedulingpolicies/status", ("patch",))
-        | rights("", "pods", READ)
+        | rights("", "pods", ("list",))
         | rights("", "events", ("create", "patch"))
-        | rights("events.k8s.io", "events", ("create", "patch"))
     ),
-    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update", "patch")),
+    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update")),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("ClusterRole", "tiphys-unroute"): (
         rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing")
@@ -97,6 +97,15 @@ def test_bindings_are_of_known_roles_to_our_own_accounts(mode: str) -> None:
         assert subject["kind"] == "ServiceAccount"
         assert subject["namespace"] == "tiphys-system"
         assert subject["name"] in accounts
+
+
+def test_the_operator_finds_every_right_it_checks_at_start() -> None:
+    rendered = render_mode("default")
+    held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
+    for wanted in permissions("tiphys-system", "tiphys-operator"):
+        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        names = (wanted.name,) if wanted.name else ()
+        assert (wanted.group, resource, wanted.verb, names) in held, wanted.text
 
 
 def test_the_extender_reads_as_the_pod_it_is_in() -> None:

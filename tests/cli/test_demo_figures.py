@@ -354,7 +354,7 @@ def test_plots_stay_inside_their_frame() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "ceiling"), [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (23, 25), (26, 50), (700, 1000), (math.nan, 1.0)]
+    ("value", "ceiling"), [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.1, 1.5), (23, 25), (26, 30), (72, 80), (810, 1000), (math.nan, 1.0)]
 )
 def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
     assert nice_ceiling(value) == pytest.approx(ceiling)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import uvicorn
+
+from tests.builders import node, policy_object, read
 from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
@@ -20,8 +22,6 @@ from tiphys_extender.http_protocol import counting_protocol, open_listener
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.watches import PolicySink
-
-from tests.builders import node, policy_object, read
 from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.domain.clock import Clock, ManualClock
 from tiphys_models.placement.state import PlacementState, StateLimits
@@ -163,10 +163,10 @@ async def listening(app: Any, *, tls: ssl.SSLContext | None = None, count: Any =
         ssl_context_factory=(lambda config, default: tls) if tls is not None else None,
     )
     server = uvicorn.Server(config)
-    serving = asyncio.create_task(server._serve([listener]))  # noqa: SLF001 - without its signal handlers
+    serving = asyncio.create_task(server._serve([listener]))
     try:
         async with asyncio.timeout(5):
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110 - uvicorn has a flag, not an event
                 await asyncio.sleep(0.005)
         yield listener.getsockname()[1]
     finally:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiphys_extender.answer import AnswerLimits
 
 from tests.builders import node, pod, policy_object
 from tests.extender.harness import ACTIVE, Extender, pod_json, untrained
+from tiphys_extender.answer import AnswerLimits
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.routing import in_canary
 from tiphys_models.domain.clock import ManualClock
@@ -178,8 +178,8 @@ def test_more_than_half_without_fresh_readings_is_too_little(tmp_path: Path) -> 
 def test_readings_older_than_the_policy_allows_count_as_missing(tmp_path: Path, policy: str) -> None:
     untrained(tmp_path, policy)
     clock = ManualClock()
-    spec = {"mode": "Active", "policy": policy, "guardrails": {"maxReadingAgeSeconds": 20}}
-    extender = Extender(nodes=3, policies=[policy_object(**spec)], models=tmp_path, clock=clock)
+    policies = [policy_object(mode="Active", policy=policy, guardrails={"maxReadingAgeSeconds": 20})]
+    extender = Extender(nodes=3, policies=policies, models=tmp_path, clock=clock)
     extender.read(cpu_load_avg={"n1": 4.0})
     clock.advance(19)
     extender.ask("young")
@@ -248,9 +248,9 @@ class OneModel:
 def test_weights_that_went_wrong_never_reach_the_scheduler(scores: Any, reason: FallbackReason, caplog: pytest.LogCaptureFixture) -> None:
     extender = Extender(nodes=4, policies=[FAASRANK])
     extender.read(cpu_load_avg={"n0": 5.0})
-    extender.world.models = OneModel(Broken(scores))  # type: ignore[assignment]
+    extender.world.models = OneModel(Broken(scores))
     answer = extender.ask()
-    assert sorted(answer.values(), reverse=True)[0] == 10
+    assert max(answer.values()) == 10
     assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", reason)
     assert "hunter2" not in caplog.text
 
@@ -258,7 +258,7 @@ def test_weights_that_went_wrong_never_reach_the_scheduler(scores: Any, reason: 
 def test_constant_scores_of_alike_nodes_are_no_fault() -> None:
     extender = Extender(nodes=4, policies=[FAASRANK])
     extender.read()
-    extender.world.models = OneModel(Broken([0.7]))  # type: ignore[assignment]
+    extender.world.models = OneModel(Broken([0.7]))
     extender.ask()
     assert extender.last["outcome"] == "scored"
 

@@ -87,6 +87,18 @@ def test_idle_instances_are_unknown_until_reported_and_taken_by_newer_placements
     assert view(filled).idle_instances[0] == 0  # the node reports, and no longer names f
 
 
+def test_each_report_of_idle_instances_counts_from_its_own_time() -> None:
+    filled = state(3)
+    filled.decided(request("a"), "n0", 6.0)
+    filled.decided(request("b"), "n1", 6.0)
+    filled.put_idle({"default/f": {"n0": 2, "n1": 2, "n2": 2}}, {"n0": 5.0, "n1": 7.0})
+    assert view(filled).idle_instances[:2].tolist() == [1, 2]  # n0 reported before its placement, n1 after
+    assert math.isnan(view(filled).idle_instances[2])  # nobody knows how old that report is
+    filled.put_idle({"default/f": {"n1": 1}}, {"n1": 8.0})
+    filled.put_idle({"default/f": {"n1": 1}}, {"n1": 9.0})
+    assert view(filled).idle_instances[0] == 1  # other nodes' reports change nothing here, however often they come
+
+
 def test_idle_reports_grow_stale() -> None:
     filled = state(1)
     filled.put_idle({"default/f": {"n0": 2}}, 5.0)

@@ -105,6 +105,17 @@ def test_warm_first_takes_an_idle_instance_then_the_image_then_the_fewest_per_co
     assert best(WarmFirst(), filled, request()) == "n3"  # nothing warm for it: one pod on eight cores
 
 
+def test_warm_first_prefers_the_larger_of_two_empty_nodes() -> None:
+    filled = state(0)
+    filled.put_node(node("n0", cpu_milli=2000))
+    filled.put_node(node("n1", cpu_milli=8000))
+    assert best(WarmFirst(), filled, request()) == "n1"
+    for uid in ("a", "b", "c"):
+        filled.bound(pod(uid, node="n1"), 0)
+    filled.bound(pod("d", node="n1"), 0)  # five of eight cores with this one, against one of two
+    assert best(WarmFirst(), filled, request()) == "n0"
+
+
 @pytest.fixture
 def faasrank(tmp_path: object) -> FaaSRank:
     return FaaSRank(write_untrained(tmp_path, "faasrank", np.random.default_rng(1)))  # type: ignore[arg-type]

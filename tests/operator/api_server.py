@@ -17,6 +17,38 @@ from tiphys_models.clients.kube import KubeClient
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 POLICIES = "/apis/tiphys.io/v1alpha1/schedulingpolicies"
 
+_VERBS = ["list", "watch", "patch"]
+DISCOVERY: dict[str, Any] = {
+    "/api": {"versions": ["v1"]},
+    "/api/v1": {
+        "resources": [
+            {"name": "namespaces", "kind": "Namespace", "singularName": "namespace", "namespaced": False, "verbs": _VERBS},
+            {"name": "events", "kind": "Event", "singularName": "event", "namespaced": True, "verbs": _VERBS},
+        ]
+    },
+    "/apis": {
+        "groups": [
+            {
+                "name": "tiphys.io",
+                "versions": [{"version": "v1alpha1", "groupVersion": "tiphys.io/v1alpha1"}],
+                "preferredVersion": {"version": "v1alpha1"},
+            }
+        ]
+    },
+    "/apis/tiphys.io/v1alpha1": {
+        "resources": [
+            {
+                "name": "schedulingpolicies",
+                "kind": "SchedulingPolicy",
+                "singularName": "schedulingpolicy",
+                "namespaced": True,
+                "verbs": _VERBS,
+            },
+            {"name": "schedulingpolicies/status", "kind": "SchedulingPolicy", "singularName": "", "namespaced": True, "verbs": ["patch"]},
+        ]
+    },
+}
+
 
 def status(code: int, reason: str, message: str = "on purpose", **headers: str) -> web.Response:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
@@ -98,6 +130,8 @@ class FakeApiServer:
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
+        if request.path in DISCOVERY:
+            return web.json_response(DISCOVERY[request.path])
         if request.path.endswith("selfsubjectaccessreviews"):
             return await self._review(request)
         if "leases" in parts:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ class FakeExtender:
 
     async def decisions(self, request: web.Request) -> web.Response:
         self.tokens.append(request.headers.get("Authorization", ""))
-        if self.body is not None:
+        if self.body is not None and request.path.endswith("decisions"):
             return web.Response(body=self.body)
         if self.status != 200:
             return web.Response(status=self.status)
@@ -116,12 +117,17 @@ class FakeExtender:
         last = self.log[-1]["seq"] if self.log else 0
         return web.json_response({"first": self.log[0]["seq"] if self.log else 0, "last": last, "lost": 0, "items": items})
 
+    async def models(self, request: web.Request) -> web.Response:
+        names = {"mine": True, "broken": False}
+        return web.json_response({"items": [{"name": name, "serves": serves, "sha256": "ab"} for name, serves in names.items()]})
+
 
 @pytest.fixture
 async def extender() -> AsyncIterator[FakeExtender]:
     fake = FakeExtender()
     app = web.Application()
     app.router.add_get("/v1/decisions", fake.decisions)
+    app.router.add_get("/v1/models", fake.models)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -157,6 +163,12 @@ async def test_pages_are_followed_to_the_end(extender: FakeExtender, counted: Co
         assert opened.pending()[P].scored == 2500
 
 
+async def test_models_that_serve_are_known_by_their_digest(extender: FakeExtender, counted: Counted) -> None:
+    async with reader(extender.url, counted) as opened:
+        await opened.pull()
+        assert opened.serving == {"mine": "ab"}
+
+
 async def test_counts_stay_pending_until_a_status_holds_them(extender: FakeExtender, counted: Counted) -> None:
     extender.log = [decision(1), decision(2)]
     async with reader(extender.url, counted) as opened:
@@ -169,6 +181,22 @@ async def test_counts_stay_pending_until_a_status_holds_them(extender: FakeExten
         assert opened.pending()[P].scored == 1
         opened.settle(P, opened.pending()[P])
         assert opened.pending() == {}
+
+
+async def test_a_new_leader_does_not_count_what_was_answered_before_it_led(extender: FakeExtender, counted: Counted) -> None:
+    extender.log = [decision(1), decision(100), decision(200)]
+    clock = ManualClock(START_S)
+    async with DecisionReader(extender.url, None, clock, on_error=counted.error, on_lost=counted.lose) as opened:
+        clock.advance(150)  # as a standby
+        running = asyncio.create_task(opened.run(60))
+        await opened.first_pull(2)
+        assert opened.pending()[P].scored == 1
+        running.cancel()
+
+
+async def test_an_extender_that_hangs_delays_the_first_round_only_for_so_long(counted: Counted) -> None:
+    async with DecisionReader("http://127.0.0.1:1", None, ManualClock(), on_error=counted.error, on_lost=counted.lose) as opened:
+        await asyncio.wait_for(opened.first_pull(0.05), 1)
 
 
 async def test_counts_of_deleted_policies_are_forgotten(extender: FakeExtender, counted: Counted) -> None:

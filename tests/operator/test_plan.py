@@ -62,6 +62,15 @@ def test_a_refused_model_degrades_and_names_the_check() -> None:
     assert "NotFinite" in status_of(made).conditions[3].message
 
 
+def test_a_refused_model_whose_last_good_version_still_serves_degrades_nothing() -> None:
+    spec: dict[str, Any] = {"policy": "faasrank", "mode": "Active"}
+    made = planned(seen(**spec), models={"faasrank": REFUSED}, serving={"faasrank": DIGEST})
+    assert conditions(made)["ModelLoaded"] == ("False", "ModelRefused")
+    assert "last good one serves" in status_of(made).conditions[3].message
+    assert conditions(made)["Ready"] == ("True", "Accepted")
+    assert (status_of(made).active_policy, status_of(made).model_digest) == ("faasrank", DIGEST)
+
+
 def test_weights_for_another_policy_are_refused() -> None:
     made = planned(seen(policy="faasrank"), models={"faasrank": ModelFound("metanet", DIGEST)})
     assert conditions(made)["ModelLoaded"] == ("False", "ModelRefused")

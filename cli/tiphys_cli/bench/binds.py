@@ -30,6 +30,8 @@ class BindWatch:
     credentials: Credentials
     namespace: str
     marks: tuple[tuple[int, Callable[[], None]], ...] = ()
+    allow_bound: bool = False
+    """Whether pods may be bound already; those do not count."""
     times_s: list[float] = field(default_factory=list)
     """Monotonic time of each bind, in order."""
     reopened: int = 0
@@ -41,10 +43,10 @@ class BindWatch:
     _closing: bool = False
 
     def __enter__(self) -> Self:
-        """Begin; nothing of this namespace may be bound yet."""
+        """Begin to count."""
         answer = self._get("List", {"limit": "1"})
         listed = orjson.loads(answer.read())
-        if listed.get("items"):
+        if listed.get("items") and not self.allow_bound:
             raise Unavailable(f"namespace {self.namespace} has bound pods already")
         self._version = listed["metadata"]["resourceVersion"]
         answer = self._watch()

@@ -117,6 +117,14 @@ class Extender:
             time.sleep(0.05)
         raise Unavailable(f"the extender was not ready within {deadline_s:.0f} s: {last}; its log: {self.process.log}")
 
+    def wait_covered(self, least: float = 0.99, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Until this share of nodes has fresh readings: they come round by round, and the first may precede the nodes."""
+        end = time.monotonic() + deadline_s
+        while (coverage := float(self.explain("/v1/state")[1]["coverage"])) < least:
+            if time.monotonic() > end:
+                raise Unavailable(f"only {coverage:.0%} of nodes had fresh readings after {deadline_s:.0f} s; log: {self.process.log}")
+            time.sleep(0.1)
+
     def stop(self) -> None:
         """End it and wait."""
         self.table.stop(self.process.name)

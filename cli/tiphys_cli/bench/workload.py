@@ -49,7 +49,7 @@ def policy_object(mode: str = "Active", policy: str = "faasrank", namespace: str
 
 def pod_manifest(name: str, function: str, scheduler: str = SCHEDULER) -> dict[str, Any]:
     """A function's pod as a user would create it; with what the API server adds it weighs about 2.3 kB."""
-    environment = [{"name": f"SETTING_{index:02d}", "value": f"value-of-setting-{index:02d}"} for index in range(14)]
+    environment = [{"name": f"SETTING_{index:02d}", "value": f"value-of-setting-{index:02d}"} for index in range(21)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

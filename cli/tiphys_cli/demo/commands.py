@@ -32,6 +32,7 @@ from tiphys_models.domain.errors import TiphysError
 from tiphys_models.policies.registry import PolicyName
 
 _PLAIN_INTERVAL_S = 10.0
+_PLAIN_WIDTH = 140
 _LIVE_INTERVAL_S = 0.25
 _STOP_DEADLINE_S = 60.0
 _QUICK_SPAN_S = 15.0
@@ -48,17 +49,19 @@ def demo(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print the result as a Markdown table")] = False,
     out: Annotated[Path, typer.Option(help="where report.html and result.json go")] = Path("out/demo"),
     chart: Annotated[Path | None, typer.Option(help="the Helm chart; default: that of the clone")] = None,
+    name: Annotated[str, typer.Option(help="name of the local cluster; two names can run side by side")] = RUN_NAME,
     quick: Annotated[bool, typer.Option("--quick", help="15 seconds and few calls: for trying the demo itself; no figure counts")] = False,
 ) -> None:
     """Replay a 60-second function workload through Tiphys and a plain kube-scheduler on a local control plane, side by side."""
-    console = Console(highlight=False, soft_wrap=not Console().is_terminal)
+    terminal = Console().is_terminal
+    console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else _PLAIN_WIDTH)
     progress = Progress()
     if stop:
-        _attempt(lambda: _stop(console))
+        _attempt(lambda: _stop(console, name))
         return
     begin_s = time.monotonic()
     shape = WorkloadShape(span_s=_QUICK_SPAN_S, least_calls=_QUICK_CALLS[0], most_calls=_QUICK_CALLS[1]) if quick else WorkloadShape()
-    options = DemoOptions(_policies(policies), _seeds(seeds), nodes, shape, chart, keep)
+    options = DemoOptions(_policies(policies), _seeds(seeds), nodes, shape, chart, name, keep)
     # A second program that wants us to end gets what Ctrl-C gets: an orderly end.
     signal.signal(signal.SIGTERM, _interrupt)
     result = _attempt(lambda: _perform(options, console, progress, out, as_markdown, begin_s))
@@ -154,6 +157,7 @@ class _Audience:
                 "      tiphys demo --seeds 0,1,2 tells how far the figures move; tiphys bench --help measures cost and latency.",
             ]
         pod = next((record.pod for record in result.replays[-1].records if record.lane == lane.name and record.cold is False), "")
+        named = "" if self.options.name == RUN_NAME else f" --name {self.options.name}"
         pod = pod or result.replays[-1].records_of(lane.name)[0].pod
         return [
             "It goes on running; pods with the label tiphys.io/function of one of the ten functions run as calls. In another terminal:",
@@ -161,14 +165,14 @@ class _Audience:
             f"  tiphys explain pod/{pod} -n {lane.namespace} --extender-url {self.stage.services.explain_url}",
             "  kubectl get schedulingpolicies -A   # kubectl: " + str(self.stage.cluster.toolbox.path("kubectl")),
             f"  curl -s {self.stage.services.status_url}/metrics | grep tiphys_extender_answers_total",
-            "Ctrl-C here, or `tiphys demo --stop` there, ends it.",
+            f"Ctrl-C here, or `tiphys demo --stop{named}` there, ends it.",
         ]
 
 
-def _stop(console: Console) -> None:
-    run = Run(LocalOptions(name=RUN_NAME).run_dir)
+def _stop(console: Console, name: str) -> None:
+    run = Run(LocalOptions(name=name).run_dir)
     if not run.path.exists():
-        raise ClusterError("no demo is running")
+        raise ClusterError(f"no demo {name!r} is running")
     owner = run.owner_pid()
     if owner is not None:
         os.kill(owner, signal.SIGINT)

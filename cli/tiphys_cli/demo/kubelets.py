@@ -10,6 +10,7 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tiphys_cli.cluster.pods import finished_status
@@ -162,8 +163,9 @@ class Kubelets:
             async with self._slots:
                 phase = pod.wanted
                 body = {"metadata": {"uid": pod.obj["metadata"]["uid"]}, "status": _status(pod.obj, phase)}
+                patch = partial(self.client.request, "PATCH", f"{pod.path}/status", body=body, content_type=MERGE_PATCH)
                 try:
-                    await persist(lambda body=body: self.client.request("PATCH", f"{pod.path}/status", body=body, content_type=MERGE_PATCH))  # type: ignore[misc]
+                    await persist(patch)
                 except Unavailable as error:
                     if pod.record is not None and not pod.record.settled:
                         pod.record.problem = f"phase {phase} could not be reported: {error}"
@@ -175,7 +177,7 @@ class Kubelets:
     async def _let_go(self, pod: _Pod) -> None:
         """The last word on a deleted pod is its kubelet's."""
         try:
-            await persist(lambda: self.client.request("DELETE", pod.path, params={"gracePeriodSeconds": "0"}))
+            await persist(partial(self.client.request, "DELETE", pod.path, params={"gracePeriodSeconds": "0"}))
         except ApiError as error:
             if error.status not in _GONE:
                 raise

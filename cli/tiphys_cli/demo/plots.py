@@ -90,11 +90,11 @@ def legend(names: Sequence[str]) -> str:
 
 
 def nice_ceiling(value: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten: a scale that people can read."""
+    """The next round number: a scale that people can read, and that is mostly used."""
     if not math.isfinite(value) or value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    for step in (1.0, 2.0, 2.5, 5.0, 10.0):
+    for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0):
         if value <= step * power * (1 + 1e-12):
             return step * power
     return 10.0 * power

@@ -124,12 +124,17 @@ def _runs_table(replays: Sequence[ReplayResult]) -> str:
         "fallback",
         "neutral",
         "never asked",
+        "nodes asked about",
+        "ms an answer",
     )
     rows = []
     for replay in replays:
         for lane in replay.lanes:
             said = lane.decisions
-            answers = ("–",) * 4 if said is None else tuple(str(n) for n in (said.scored, said.fallback, said.neutral, said.not_asked))
+            answers = ["–"] * 6
+            if said is not None:
+                answers = [str(n) for n in (said.scored, said.fallback, said.neutral, said.not_asked)]
+                answers += [f"{said.mean_candidates:.1f}", f"{said.mean_ms:.2f}"]
             times = (f"{value:.2f}" for value in (lane.mean_s, lane.p50_s, lane.p95_s, lane.p99_s))
             numbers = (str(lane.cold_starts), f"{lane.mean_inflight:.1f}", f"{lane.mean_scheduling_s:.3f}")
             rows.append([lane.lane, str(replay.seed), str(lane.calls), *times, *numbers, *answers])

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from urllib.error import URLError
@@ -107,9 +108,9 @@ def wait_until_deciding(cluster: LocalCluster, services: Services, lanes: list[L
     """Wait until the operator calls every policy Ready, and the extender routes to them with readings of all nodes."""
     for lane in lanes:
         if lane.policy is not None:
-            _wait(services, lambda lane=lane: _not_ready(cluster, lane), deadline_s)  # type: ignore[misc]
+            _wait(services, partial(_not_ready, cluster, lane), deadline_s)
     policies = sum(lane.policy is not None for lane in lanes)
-    _wait(services, lambda: _not_deciding(services.status_url, policies), deadline_s)
+    _wait(services, partial(_not_deciding, services.status_url, policies), deadline_s)
 
 
 def metric(url: str, name: str, labels: str = "") -> float | None:

@@ -64,6 +64,8 @@ class DemoOptions:
     nodes_per_lane: int = NODES_PER_LANE
     shape: WorkloadShape = field(default_factory=WorkloadShape)
     chart: Path | None = None
+    name: str = RUN_NAME
+    """Of the local cluster: two demos of different names can run side by side."""
     keep: bool = False
     """Go on after the last replay, until interrupted."""
 
@@ -87,7 +89,7 @@ def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
     programs = toolbox.ensure(["helm", "prometheus"])
     # Our nodes renew no lease and need no kwok: the demo plays their kubelets, because their pods are ready after a start
     # that takes its time, and not at once.
-    with LocalCluster(LocalOptions(name=RUN_NAME, kwok=False, node_monitor_grace_s=_NODE_GRACE_S), toolbox) as cluster:
+    with LocalCluster(LocalOptions(name=options.name, kwok=False, node_monitor_grace_s=_NODE_GRACE_S), toolbox) as cluster:
         with toolbox.progress.step(f"{options.nodes_per_lane * len(lanes)} nodes, roles and policies") as step:
             installation = render_chart(programs["helm"], chart, cluster.version)
             nodes = {lane.namespace: lane_nodes(lane, options.nodes_per_lane) for lane in lanes}

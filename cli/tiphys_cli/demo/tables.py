@@ -14,6 +14,7 @@ from tiphys_cli.demo.records import CallRecord
 from tiphys_cli.demo.results import Figure, LaneSummary, ReplayResult
 
 NOTHING = "–"
+_FEW_SEEDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def verdict(summaries: Sequence[LaneSummary]) -> str:
         text = f"{best.lane} had the shortest mean completion time: {best.pct_of_control.mean:.0f} % of the plain {CONTROL}'s."
     if seeds == 1:
         return f"{text} One run of one seed on a machine that does other things as well: more seeds (--seeds 0,1,2) tell more."
-    return f"{text} Mean of {seeds} seeds; brackets hold 95 % of bootstrapped means."
+    caution = ", with so few seeds little more than their range" if seeds < _FEW_SEEDS else ""
+    return f"{text} Mean of {seeds} seeds; brackets hold 95 % of bootstrapped means{caution}."
 
 
 def live_table(elapsed_s: float, span_s: float, lanes: Sequence[str], records: Sequence[CallRecord]) -> Table:
@@ -116,7 +118,7 @@ def live_line(elapsed_s: float, lanes: Sequence[str], records: Sequence[CallReco
 
 def decisions_table(replays: Sequence[ReplayResult]) -> Table:
     """What the extender answered, lane by lane."""
-    titles = ("placed by", "seed", "scored", "fallback", "neutral", "not asked", "best bound", "nodes", "ms")
+    titles = ("placed by", "seed", "scored", "fallback", "neutral", "not asked", "best bound")
     table = _table("Last answer of the extender for each pod; best bound: pods on the node answered 10", titles)
     for replay in replays:
         for result in replay.lanes:
@@ -130,8 +132,6 @@ def decisions_table(replays: Sequence[ReplayResult]) -> Table:
                 str(replay.seed),
                 *(str(number) for number in numbers),
                 f"{said.best_bound}/{compared}",
-                f"{said.mean_candidates:.1f}",
-                f"{said.mean_ms:.2f}",
             )
     return table
 

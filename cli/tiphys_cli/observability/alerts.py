@@ -263,6 +263,14 @@ def _operator() -> list[Alert]:
             "The last successful reconcile was {{ $value | humanizeDuration }} ago.",
         ),
         Alert(
+            "TiphysOperatorPermissionMissing",
+            "warning",
+            "10m",
+            "max by (verb, resource) (tiphys_operator_permission_missing) == 1",
+            "RBAC denies the operator something it needs",
+            "The operator may not {{ $labels.verb }} {{ $labels.resource }}; what needs it is off.",
+        ),
+        Alert(
             "TiphysOperatorDecisionPullFailing",
             "info",
             "15m",

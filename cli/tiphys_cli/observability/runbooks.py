@@ -77,9 +77,9 @@ ENTRIES: dict[str, Entry] = {
     ),
     "TiphysDisabled": Entry(
         "`data.enabled` of ConfigMap `tiphys-switch` has been `false` for more than six hours.",
-        "Every answer is neutral. An upgrade of the chart leaves the switch as it is.",
+        "Every answer is neutral. Neither an upgrade nor a rollback of the release undoes a switch thrown by hand.",
         ("`kubectl -n tiphys-system get configmap tiphys-switch -o yaml --show-managed-fields`: who threw it, and when?",),
-        ('On again: `kubectl -n tiphys-system patch configmap tiphys-switch --type merge --patch \'{"data":{"enabled":"true"}}\'`.',),
+        ('On again: `kubectl -n tiphys-system patch configmap tiphys-switch --type merge --patch \'{"data":{"enabled":null}}\'`.',),
     ),
     "TiphysExtenderLatencyBurnFast": Entry(
         "So many answers exceed 20 ms that the error budget of 1 % goes in hours.",
@@ -211,6 +211,13 @@ ENTRIES: dict[str, Entry] = {
         "Conditions and counters are old. Placement is not touched.",
         ("`tiphys_operator_errors_total` by reason; the operator's log",),
         ("`kubectl -n tiphys-system rollout restart deploy/tiphys-operator`; restore its ClusterRole if requests are forbidden.",),
+    ),
+    "TiphysOperatorPermissionMissing": Entry(
+        "The operator asks the API server at start, and now and then, whether its Role and ClusterRole grant what it does. One verb is "
+        "denied.",
+        "What needs it is off: status, Events, counts of pods, or leading. The operator stays up and says so in its log.",
+        ("`kubectl auth can-i --list --as system:serviceaccount:tiphys-system:tiphys-operator`",),
+        ("Restore the chart's rules: `helm upgrade`, or `helm rollback tiphys`.",),
     ),
     "TiphysOperatorDecisionPullFailing": Entry(
         "The operator asks every extender for its decisions and often fails.",

@@ -63,13 +63,13 @@ class KubeClient:
     ) -> Any:
         """Any verb; the decoded answer, or ApiError, or Unavailable."""
         data = None if body is None else orjson.dumps(body)
-        headers = {"Content-Type": content_type, "Accept": accept, **self._access.headers()}
         try:
+            headers = {"Content-Type": content_type, "Accept": accept, **self._access.headers()}
             async with self._opened().request(
                 method, self._access.server + path, data=data, headers=headers, params=params, timeout=self._timeout
             ) as response:
                 return await self._decoded(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
 
     async def apply(self, path: str, body: Any, field_manager: str, *, force: bool = True) -> Any:
@@ -102,8 +102,8 @@ class KubeClient:
             **(params or {}),
         }
         timeout = aiohttp.ClientTimeout(total=None, connect=10.0, sock_read=stall_s)
-        headers = {"Accept": "application/json", **self._access.headers()}
         try:
+            headers = {"Accept": "application/json", **self._access.headers()}
             async with self._opened().get(self._access.server + path, params=query, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     await self._decoded(response)

@@ -12,7 +12,7 @@ import orjson
 
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.features.prometheus import ReadingTable, ReadingTableBuilder, Sample, parse_vector
-from tiphys_models.features.schema import IDLE_INSTANCES_QUERY, NODE_READINGS
+from tiphys_models.features.schema import IDLE_INSTANCES_QUERY, IDLE_TIMES_QUERY, NODE_READINGS
 
 
 class PrometheusClient:
@@ -49,15 +49,18 @@ class PrometheusClient:
             raise failures[0]
         return await asyncio.to_thread(builder.build)
 
-    async def idle_instances(self) -> tuple[dict[str, dict[str, float]], float | None]:
-        """Idle instances by function and node with the oldest sample time; nothing reported gives ({}, None)."""
+    async def idle_instances(self) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+        """Idle instances by function and node, and the time of each node's report; nothing reported gives ({}, {})."""
+        # The times first: a scrape between the two queries then makes a report look older than it is, never newer. One that
+        # looks newer would hide the placements since, and hand the same idle instance out twice.
+        times = await self._query(IDLE_TIMES_QUERY.format(node_label=self._node_label), (self._node_label,))
         samples = await self._query(IDLE_INSTANCES_QUERY.format(node_label=self._node_label), ("function", self._node_label))
         counts: dict[str, dict[str, float]] = {}
         for sample in samples:
             function, node = sample.labels
             if sample.value >= 0:
                 counts.setdefault(function, {})[node] = sample.value
-        return counts, min((s.at_s for s in samples), default=None)
+        return counts, {sample.labels[0]: sample.value for sample in times}
 
     async def _query(self, promql: str, labels: Sequence[str]) -> list[Sample]:
         if self._session is None:
@@ -76,5 +79,5 @@ def _parsed(body: bytes, labels: Sequence[str]) -> list[Sample]:
     try:
         answer: Any = orjson.loads(body)
         return parse_vector(answer, labels)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Unavailable(f"Prometheus sent something that is no instant vector: {error!r}") from error

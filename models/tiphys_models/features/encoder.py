@@ -9,7 +9,9 @@ import numpy as np
 from tiphys_models.features.arrays import BoolArray, FloatArray
 from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH, add_outlook, base_rows
 from tiphys_models.features.readings import CandidateView
-from tiphys_models.features.schema import FEATURES, SCHEMA
+from tiphys_models.features.schema import FEATURES, NODE_READINGS, SCHEMA
+
+_NODE = len(NODE_READINGS)
 
 
 def encode(view: CandidateView) -> FloatArray:
@@ -66,6 +68,11 @@ ENCODERS: dict[str, tuple[int, Callable[[CandidateView], FloatArray]]] = {
     SCHEMA_OUTLOOK: (WIDTH, encode_outlook),
 }
 """By the version a model's card names: how many inputs, and how they are made."""
+
+
+def known_encoded(encoded: FloatArray) -> BoolArray:
+    """The same of rows that are encoded already."""
+    return np.asarray(~np.isnan(encoded[:, :_NODE]).all(axis=1))
 
 
 def known_rows(view: CandidateView) -> BoolArray:

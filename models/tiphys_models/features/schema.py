@@ -75,4 +75,7 @@ NODE_READINGS: tuple[Feature, ...] = tuple(f for f in FEATURES if f.kind != "own
 IDLE_INSTANCES_QUERY = "sum by ({node_label}, function) (tiphys_runtime_idle_instances)"
 """What a function runtime on the node reports; `function` is `namespace/name` as in `function_of`."""
 
+IDLE_TIMES_QUERY = "min by ({node_label}) (timestamp(tiphys_runtime_idle_instances))"
+"""When each node was last scraped. The time of an instant vector is that of the query, up to a scrape interval later."""
+
 COLUMN = {feature.name: index for index, feature in enumerate(FEATURES)}

@@ -55,7 +55,7 @@ class Glimpse(NamedTuple):
 
     readings: FloatArray
     numbers: FloatArray
-    idle_instances: FloatArray | None
+    idle_instances: FloatArray
     requested_memory_bytes: int
     init_time_s: float
 
@@ -65,8 +65,7 @@ class Glimpse(NamedTuple):
         encoded[:, : len(NODE_READINGS)] = self.readings
         encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
         encoded[:, COLUMN["inflight"]] = self.numbers[:, INFLIGHT]
-        if self.idle_instances is not None:
-            encoded[:, COLUMN["warm"]] = self.idle_instances
+        encoded[:, COLUMN["warm"]] = self.idle_instances
         encoded[:, COLUMN["requested_memory"]] = self.requested_memory_bytes
         encoded[:, COLUMN["init_time"]] = self.init_time_s
         return encoded
@@ -83,19 +82,34 @@ class _Placement:
     at_s: float
     expires_s: float  # infinite once bound
 
+    def is_for(self, facts: PodFacts) -> bool:
+        """Whether a pod that was seen bound is exactly what this placement counts."""
+        return (self.node, self.function, self.cpu_milli, self.memory_bytes, self.in_flight) == (
+            facts.node, facts.function, facts.cpu_milli, facts.memory_bytes, facts.in_flight,
+        )  # fmt: skip
+
+
+def _nothing() -> FloatArray:
+    return np.zeros(0)
+
 
 @dataclass(slots=True)
 class _FunctionState:
-    idle: FloatArray
-    idle_at_s: FloatArray
-    taken: FloatArray
+    idle: FloatArray = field(default_factory=_nothing)
+    """Empty until a runtime reports: three columns a function would be 200 kB each on 5,000 nodes, for nothing."""
+    idle_at_s: FloatArray = field(default_factory=_nothing)
+    taken: FloatArray = field(default_factory=_nothing)
     recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
     unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
     init_time_s: float = math.nan
     init_time_mean_s: float = math.nan
     index: int = 0
-    reported: bool = False  # whether any runtime has ever named it
     memory_bytes: float = 0.0  # as its newest placement asked for
+
+    @property
+    def reported(self) -> bool:
+        """Whether any runtime has ever reported idle instances while this function was known."""
+        return len(self.idle) > 0
 
 
 class PlacementState:
@@ -105,6 +119,7 @@ class PlacementState:
         self.limits = limits or StateLimits()
         self.nodes = NodeTable()
         self._placements: dict[str, _Placement] = {}
+        self._nodeless: dict[str, dict[str, _Placement]] = {}  # node nobody has shown -> its placements by uid
         self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
         self._functions: dict[str, _FunctionState] = {}
         self._schedulable: set[str] = set()
@@ -122,22 +137,19 @@ class PlacementState:
         self.nodes.put(facts)
         (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
         if new:
+            row = self.nodes.row_of[facts.name]
             for function in self._functions.values():
-                self._fit(function)
-                row = self.nodes.row_of[facts.name]
-                function.idle[row] = function.idle_at_s[row] = math.nan
-                function.taken[row] = 0
-            for placement in self._placements.values():  # pods that were seen before their node
-                if placement.node == facts.name:
-                    self._count(placement, +1)
-                    self._calls.put_on(placement.uid, self.nodes.row_of[facts.name])
+                if function.reported:
+                    self._fit(function)
+                    function.idle[row] = function.idle_at_s[row] = math.nan
+                    function.taken[row] = 0
+            for placement in self._nodeless.pop(facts.name, {}).values():  # pods that were seen before their node
+                self._count(placement, +1)
+                self._calls.put_on(placement.uid, row)
 
     def drop_node(self, name: str) -> None:
         """A node is gone; its pods count again if it comes back."""
-        row = self.nodes.drop(name)
-        if row != UNKNOWN:
-            self._calls.node_gone(row)
-        self._schedulable.discard(name)
+        self._drop_nodes({name})
 
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
@@ -155,6 +167,10 @@ class PlacementState:
                 self._count(known, -1)
                 known.cpu_milli, known.memory_bytes = facts.cpu_milli, facts.memory_bytes
                 self._count(known, +1)
+            return
+        if known is not None and known.is_for(facts):  # the reservation was right: nothing a policy reads has changed
+            del self._reserved[facts.uid]
+            known.expires_s = math.inf
             return
         # a reservation knows better than the one-second resolution of the condition when the decision fell
         at_s = known.at_s if known is not None else (facts.scheduled_s or now_s)
@@ -212,7 +228,7 @@ class PlacementState:
                 function.unfinished.pop(placement.node, None)
         if function is not None and (recent := function.recent.pop(uid, None)) is not None:
             row = self.nodes.row_of[recent[0]]
-            if row != UNKNOWN and recent[1] > function.idle_at_s[row]:
+            if row != UNKNOWN and function.reported and recent[1] > function.idle_at_s[row]:
                 function.taken[row] -= 1
                 self.nodes.touch(row)
 
@@ -232,6 +248,8 @@ class PlacementState:
             self.nodes.read_at_s[row] = np.nan
             self.nodes.touch(int(row))
         for function in self._functions.values():
+            if not function.reported:
+                continue
             for row in np.flatnonzero(function.idle_at_s < now_s - self.limits.max_idle_age_s):
                 function.idle[row] = function.idle_at_s[row] = math.nan
                 self.nodes.touch(int(row))
@@ -244,8 +262,18 @@ class PlacementState:
 
     def forget_nodes_except(self, names: set[str]) -> None:
         """After a fresh list: nodes that are no longer there are gone."""
-        for name in [n for n in self.nodes.row_of if n not in names]:
-            self.drop_node(name)
+        self._drop_nodes({n for n in self.nodes.row_of if n not in names})
+
+    def _drop_nodes(self, names: set[str]) -> None:
+        for name in names:
+            row = self.nodes.drop(name)
+            if row != UNKNOWN:
+                self._calls.node_gone(row)
+        self._schedulable -= names
+        if names:
+            for placement in self._placements.values():
+                if placement.node in names:
+                    self._count_nodeless(placement, +1)
 
     def tick(self, now_s: float) -> None:
         """It is this late: views show the age of calls and readings as of the latest time the state has heard of."""
@@ -262,27 +290,38 @@ class PlacementState:
         self.nodes.read_at_s[rows] = read_at_s[known]
         self.nodes.touch_all()
 
-    def put_idle(self, counts: Mapping[str, Mapping[str, float]], read_at_s: float) -> None:
-        """Idle instances by function and node, as the runtimes reported at one time. A node that reports any function
-        has zero of the functions it does not name; a node that reports nothing stays unknown."""
+    def put_idle(self, counts: Mapping[str, Mapping[str, float]], read_at_s: float | Mapping[str, float]) -> None:
+        """Idle instances by function and node, as the runtimes reported at one time, or each node at its own. A node that
+        reports any function has zero of the functions it does not name; a node that reports nothing, or of whose report
+        nobody knows the time, stays as it was."""
         reporting = sorted({node for by_node in counts.values() for node in by_node})
+        if isinstance(read_at_s, Mapping):
+            reporting = [node for node in reporting if node in read_at_s]
+            times = np.array([read_at_s[node] for node in reporting], np.float64)
+        else:
+            times = np.full(len(reporting), read_at_s)
         rows = self.nodes.rows(reporting)
-        rows = rows[rows != UNKNOWN]
+        known = rows != UNKNOWN
+        rows, times = rows[known], times[known]
+        heard = set(reporting)
         for name in counts.keys() | self._functions.keys():
             function = self._function(name)
+            self._fit(function)
             function.idle[rows] = 0
-            function.idle_at_s[rows] = read_at_s
-            function.reported = function.reported or name in counts
+            function.idle_at_s[rows] = times
             for node, count in counts.get(name, {}).items():
                 row = self.nodes.row_of[node]
-                if row != UNKNOWN:
+                if row != UNKNOWN and node in heard:
                     function.idle[row] = count
-            function.recent = {u: p for u, p in function.recent.items() if p[1] > read_at_s}
-            function.taken[rows] = 0
-            for node, _ in function.recent.values():
+            newer: dict[str, tuple[str, float]] = {}
+            function.taken[:] = 0
+            for uid, (node, at_s) in function.recent.items():
                 row = self.nodes.row_of[node]
-                if row != UNKNOWN:
-                    function.taken[row] += 1
+                if row == UNKNOWN or at_s <= function.idle_at_s[row]:
+                    continue  # the report has seen it
+                newer[uid] = (node, at_s)
+                function.taken[row] += 1
+            function.recent = newer
         self.nodes.touch_all()
 
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
@@ -297,7 +336,7 @@ class PlacementState:
         """The columns of these rows for this request."""
         nodes = self.nodes
         function = self._functions.get(request.function)
-        idle = np.full(len(rows), np.nan) if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0)
+        idle = _idle(function, rows)
         numbers = nodes.numbers[rows]
         cores, memory_capacity = numbers[:, CORES], numbers[:, MEMORY_CAPACITY]
         return CandidateView(
@@ -327,7 +366,7 @@ class PlacementState:
         total = np.zeros(len(rows))
         for function in self._functions.values():
             if function.reported:
-                total += np.maximum(function.idle[rows] - function.taken[rows], 0) * function.memory_bytes
+                total += _idle(function, rows) * function.memory_bytes
         return total
 
     def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
@@ -337,10 +376,28 @@ class PlacementState:
         return Glimpse(
             readings=nodes.readings[rows],
             numbers=nodes.numbers[rows],
-            idle_instances=None if function is None else np.maximum(function.idle[rows] - function.taken[rows], 0),
+            idle_instances=_idle(function, rows),
             requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
+
+    def encode_row(self, row: int, requests: Sequence[PlacementRequest], init_times_s: Sequence[float]) -> FloatArray:
+        """float32[requests, 26]: one node as each of these requests sees it."""
+        nodes = self.nodes
+        encoded = np.empty((len(requests), len(FEATURES)), np.float32)
+        encoded[:, : len(NODE_READINGS)] = nodes.readings[row]
+        encoded[:, COLUMN["avail_memory"]] = nodes.memory_capacity[row] - nodes.memory_requested[row]
+        encoded[:, COLUMN["inflight"]] = nodes.inflight[row]
+        encoded[:, COLUMN["warm"]] = [self._idle_instances(request.function, row) for request in requests]
+        encoded[:, COLUMN["requested_memory"]] = [request.memory_bytes for request in requests]
+        encoded[:, COLUMN["init_time"]] = init_times_s
+        return encoded
+
+    def _idle_instances(self, name: str, row: int) -> float:
+        function = self._functions.get(name)
+        if function is None or not function.reported:
+            return math.nan
+        return max(float(function.idle[row] - function.taken[row]), 0.0)  # NaN stays NaN
 
     def init_time_s(self, function: str) -> float:
         """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""
@@ -388,15 +445,17 @@ class PlacementState:
             function.memory_bytes = placement.memory_bytes
             row = self.nodes.row_of[placement.node]
             if warm is None:
-                warm = row != UNKNOWN and bool(function.idle[row] - function.taken[row] >= 1)
+                warm = row != UNKNOWN and function.reported and bool(function.idle[row] - function.taken[row] >= 1)
             self._calls.add(placement.uid, row, placement.at_s, function.index, warm, placement.memory_bytes)
-            if row != UNKNOWN and not placement.at_s <= function.idle_at_s[row]:
+            if row != UNKNOWN and not (function.reported and placement.at_s <= function.idle_at_s[row]):
                 function.recent[placement.uid] = (placement.node, placement.at_s)
-                function.taken[row] += 1
+                if function.reported:
+                    function.taken[row] += 1
 
     def _count(self, placement: _Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
         if row == UNKNOWN:
+            self._count_nodeless(placement, sign)
             return
         nodes = self.nodes
         nodes.memory_requested[row] += sign * placement.memory_bytes
@@ -406,15 +465,22 @@ class PlacementState:
             nodes.inflight_memory[row] += sign * placement.memory_bytes
         nodes.touch(row)
 
+    def _count_nodeless(self, placement: _Placement, sign: int) -> None:
+        if sign > 0:
+            self._nodeless.setdefault(placement.node, {})[placement.uid] = placement
+        elif (waiting := self._nodeless.get(placement.node)) is not None:
+            waiting.pop(placement.uid, None)
+            if not waiting:
+                del self._nodeless[placement.node]
+
     def _function(self, name: str) -> _FunctionState:
         function = self._functions.get(name)
         if function is None:
-            n = self.nodes.capacity
             index = len(self._functions)
-            function = self._functions[name] = _FunctionState(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n), index=index)
+            function = self._functions[name] = _FunctionState(index=index)
             if index == len(self._profiles):
                 self._profiles = grown(self._profiles, 2 * index, math.nan)
-        else:
+        elif function.reported:
             self._fit(function)
         return function
 
@@ -439,3 +505,10 @@ class PlacementState:
             function.init_time_mean_s += _INIT_TIME_WEIGHT * (took_s - function.init_time_mean_s)
         if not abs(function.init_time_mean_s - function.init_time_s) <= _INIT_TIME_STEP * max(function.init_time_s, 0.1):
             function.init_time_s = function.init_time_mean_s
+
+
+def _idle(function: _FunctionState | None, rows: IntArray) -> FloatArray:
+    """Idle instances less newer placements; NaN where nobody reports."""
+    if function is None or not function.reported:
+        return np.full(len(rows), np.nan)
+    return np.asarray(np.maximum(function.idle[rows] - function.taken[rows], 0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tiphys_models.artifacts.score_network import ScoreNetwork
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.encoder import ENCODERS, known_rows
+from tiphys_models.features.encoder import ENCODERS, known_encoded
 from tiphys_models.features.readings import CandidateView, PlacementMemory
 from tiphys_models.features.schema import SCHEMA
 
@@ -37,5 +37,8 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
-        encode = ENCODERS[self.network.card.feature_schema][1]
-        return np.where(known_rows(view), self.network(encode(view)), np.nan)
+        return self.score_encoded(ENCODERS[self.network.card.feature_schema][1](view))
+
+    def score_encoded(self, encoded: FloatArray) -> FloatArray:
+        """The same of rows as the encoder makes them, whichever node and request each one speaks of."""
+        return np.where(known_encoded(encoded), self.network(encoded), np.nan)

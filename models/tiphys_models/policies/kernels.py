@@ -87,6 +87,6 @@ def scaled(term: FloatArray) -> FloatArray:
 
 
 def warm_first(idle_instances: FloatArray, image_present: BoolArray, inflight: FloatArray, cores: FloatArray) -> FloatArray:
-    """A step of 1,000 for each degree of warmth, less the calls in flight per core."""
+    """A step of 1,000 for each degree of warmth, less the calls in flight per core, this one included."""
     tier = np.where(idle_instances >= 1, 2.0, np.where(image_present, 1.0, 0.0))  # a missing count is not warm
-    return tier * 1000 - np.minimum(inflight / np.maximum(cores, 1e-3), 999.0)
+    return tier * 1000 - np.minimum((inflight + 1) / np.maximum(cores, 1e-3), 999.0)

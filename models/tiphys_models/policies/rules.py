@@ -120,7 +120,8 @@ class StaticRank:
 class WarmFirst:
     """A node with an idle instance of the function, else one with its image, then the fewest in flight per core.
 
-    Per core, because nodes are rarely alike: five pods are many on two cores and few on sixteen.
+    Per core and with this pod counted, because nodes are rarely alike: five pods are many on two cores and few on sixteen,
+    and of two empty nodes the larger one has more to give.
     """
 
     name: str = "warm-first"
@@ -129,5 +130,5 @@ class WarmFirst:
     digest: str = ""
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
-        """A step of 1,000 for each degree of warmth, less the pods in flight per core."""
+        """A step of 1,000 for each degree of warmth, less the pods in flight per core, this one included."""
         return kernels.warm_first(view.idle_instances, view.image_present, view.inflight, view.cores)

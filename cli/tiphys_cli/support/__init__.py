@@ -1,0 +1,1 @@
+"""What people use when something is not as they expect: explain, doctor, snapshot, policies, unroute."""

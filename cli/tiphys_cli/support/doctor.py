@@ -1,0 +1,206 @@
+"""`tiphys doctor`, the asking half: reads an installation through the API server and its extenders' loopback listeners."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from tiphys_cli.cluster.api import ApiClient
+from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.support.extenders import DirectDoor, Door, ForwardedDoor
+from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact
+from tiphys_cli.support.installation import Installation, extender_pods, find_installation
+from tiphys_models.api.crd import crd
+from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
+from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
+from tiphys_models.domain.errors import InvalidInput, TiphysError
+
+_NOT_FOUND = 404
+_CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURAL}.{GROUP}"
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+def gather(api: ApiClient, kubeconfig: Path, namespace: str, extender_url: str) -> Facts:
+    """All facts; InvalidInput if there is no installation to look at."""
+    installation = find_installation(api, namespace)
+    if installation is None:
+        where = f"namespace {namespace}" if namespace else "this cluster"
+        raise InvalidInput(f"no Tiphys found in {where} (no Deployment with the chart's labels): install the chart, or name its namespace")
+    config = _scheduler_config(api, installation)
+    scheduler_name = _scheduler_name(installation)
+    leases, missing = _leases(api, installation)
+    return Facts(
+        server_version=str(api.get("/version")["gitVersion"]),
+        namespace=installation.namespace,
+        scheduler_name=scheduler_name,
+        crd=_crd(api),
+        deployments=tuple(_deployment(d) for d in installation.deployments),
+        scheduler_config=config,
+        leases=leases,
+        missing_leases=missing,
+        access=_access(api, installation),
+        policies=_policies(api),
+        pods_waiting=_waiting(api, scheduler_name),
+        switch=_switch(api, installation),
+        extenders=tuple(_state(door) for door in _doors(api, kubeconfig, installation, extender_url)),
+    )
+
+
+def _doors(api: ApiClient, kubeconfig: Path, installation: Installation, extender_url: str) -> Sequence[Door]:
+    if extender_url:
+        return [DirectDoor(extender_url)]
+    return [ForwardedDoor(kubeconfig, installation.namespace, pod) for pod in extender_pods(api, installation)]
+
+
+def _state(door: Door) -> ExtenderFact:
+    try:
+        status, state = door.ask("/v1/state")
+    except TiphysError as error:
+        return ExtenderFact(door.label, str(error))
+    if status != 200 or not isinstance(state, dict):
+        return ExtenderFact(door.label, f"it answered {status}")
+    return ExtenderFact(door.label, state=state)
+
+
+def _maybe(api: ApiClient, path: str) -> dict[str, Any] | None:
+    try:
+        return api.get(path)
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            return None
+        raise
+
+
+def _crd(api: ApiClient) -> Literal["current", "differs", "missing"]:
+    found = _maybe(api, _CRD_PATH)
+    if found is None:
+        return "missing"
+    served = {v["name"]: v.get("schema") for v in found["spec"]["versions"]}
+    return "current" if covers(served.get(VERSION), crd()["spec"]["versions"][0]["schema"]) else "differs"
+
+
+def covers(found: Any, wanted: Any) -> bool:
+    """Whether everything wanted is found, at any depth: the API server may have added defaults of its own."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(covers(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
+    return bool(found == wanted)
+
+
+def _deployment(obj: Mapping[str, Any]) -> DeploymentFact:
+    containers = obj["spec"]["template"]["spec"]["containers"]
+    return DeploymentFact(
+        obj["metadata"]["name"],
+        int(obj["spec"].get("replicas", 1)),
+        int((obj.get("status") or {}).get("readyReplicas") or 0),
+        {c["name"]: c["image"] for c in containers},
+    )
+
+
+def _scheduler_config(api: ApiClient, installation: Installation) -> Mapping[str, Any] | None:
+    path = f"/api/v1/namespaces/{installation.namespace}/configmaps/{installation.name('scheduler-config')}"
+    found = _maybe(api, path)
+    for text in ((found or {}).get("data") or {}).values():
+        document = yaml.safe_load(text)
+        if isinstance(document, dict) and document.get("kind") == "KubeSchedulerConfiguration":
+            return document
+    return None
+
+
+def _scheduler_name(installation: Installation) -> str:
+    """What the extender is told, from its environment in the pod template."""
+    for deployment in installation.deployments:
+        for container in deployment["spec"]["template"]["spec"]["containers"]:
+            for variable in container.get("env") or ():
+                if variable.get("name") == "TIPHYS_EXTENDER_SCHEDULER_NAME" and variable.get("value"):
+                    return str(variable["value"])
+    return DEFAULT_SCHEDULER_NAME
+
+
+def _leases(api: ApiClient, installation: Installation) -> tuple[tuple[LeaseFact, ...], tuple[str, ...]]:
+    found, missing = [], []
+    now = dt.datetime.now(dt.UTC)
+    for component in ("scheduler", "operator"):
+        if installation.deployment(component) is None:
+            continue
+        name = installation.name(component)
+        lease = _maybe(api, f"/apis/coordination.k8s.io/v1/namespaces/{installation.namespace}/leases/{name}")
+        if lease is None:
+            missing.append(name)
+            continue
+        spec = lease.get("spec") or {}
+        renewed = spec.get("renewTime")
+        age_s = (now - dt.datetime.fromisoformat(renewed)).total_seconds() if renewed else float("inf")
+        found.append(LeaseFact(name, spec.get("holderIdentity") or "", age_s, float(spec.get("leaseDurationSeconds") or 15)))
+    return tuple(found), tuple(missing)
+
+
+def _access(api: ApiClient, installation: Installation) -> tuple[AccessFact, ...]:
+    """What the services do every day, asked of the API server for their service accounts."""
+    own, scheduler, operator = installation.namespace, installation.name("scheduler"), installation.name("operator")
+    extender = installation.name(installation.extender_component)
+    reads = ("list", "watch")
+    wanted: list[tuple[str, str, str, str, str, str]] = []  # account, verb, group, resource, namespace, name
+    wanted += [(extender, verb, "", resource, "", "") for resource in ("nodes", "pods") for verb in reads]
+    wanted += [(extender, verb, GROUP, PLURAL, "", "") for verb in reads]
+    wanted += [(extender, "watch", "", "configmaps", own, installation.name("switch"))]
+    wanted += [(operator, verb, GROUP, PLURAL, "", "") for verb in reads]
+    wanted += [(operator, "patch", GROUP, f"{PLURAL}/status", "", ""), (operator, "list", "", "pods", "", "")]
+    wanted += [(operator, "create", "", "events", "", "")]
+    wanted += [(operator, "update", "coordination.k8s.io", "leases", own, operator)]
+    if installation.deployment("scheduler") is not None:
+        wanted += [(scheduler, "create", "", "pods/binding", "", ""), (scheduler, "list", "", "nodes", "", "")]
+        wanted += [(scheduler, "update", "coordination.k8s.io", "leases", own, scheduler)]
+    return tuple(_review(api, own, *entry) for entry in wanted)
+
+
+def _review(api: ApiClient, own: str, account: str, verb: str, group: str, resource: str, namespace: str, name: str) -> AccessFact:
+    kind, _, part = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": part, "namespace": namespace, "name": name}
+    spec = {
+        "user": f"system:serviceaccount:{own}:{account}",
+        "groups": ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"],
+        "resourceAttributes": {key: value for key, value in attributes.items() if value},
+    }
+    answer = api.create(_REVIEWS, {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
+    shown = f"{resource}.{group}" if group else resource
+    return AccessFact(account, verb, f"{shown} {name}".strip(), bool(answer["status"].get("allowed")))
+
+
+def _policies(api: ApiClient) -> tuple[PolicyFact, ...]:
+    try:
+        found = list(api.items(f"/apis/{GROUP}/{VERSION}/{PLURAL}"))
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            return ()
+        raise
+    return tuple(_policy(obj) for obj in found)
+
+
+def _policy(obj: Mapping[str, Any]) -> PolicyFact:
+    conditions = {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
+    ready = conditions.get("Ready") or {}
+    metadata = obj["metadata"]
+    return PolicyFact(
+        key=f"{metadata['namespace']}/{metadata['name']}",
+        mode=str((obj.get("spec") or {}).get("mode") or "Shadow"),
+        ready=str(ready.get("status") or "Unknown"),
+        reason=str(ready.get("reason") or ""),
+        message=str(ready.get("message") or ""),
+        routed=str((conditions.get("Routed") or {}).get("status") or "Unknown"),
+    )
+
+
+def _waiting(api: ApiClient, scheduler_name: str) -> int:
+    fields = f"spec.schedulerName={scheduler_name},spec.nodeName=,status.phase=Pending"
+    return len(list(api.items("/api/v1/pods", fieldSelector=fields)))
+
+
+def _switch(api: ApiClient, installation: Installation) -> str:
+    found = _maybe(api, f"/api/v1/namespaces/{installation.namespace}/configmaps/{installation.name('switch')}")
+    return str(((found or {}).get("data") or {}).get("enabled") or "").lower()

@@ -1,0 +1,110 @@
+from typing import Any
+
+import pytest
+
+from tiphys_cli.support.explain import explanation, never_asked, parse_target, top_scores
+from tiphys_models.api.reasons import FallbackReason, NeutralReason
+
+
+def pod(node: str = "n1", scheduler: str = "tiphys", **changes: Any) -> dict[str, Any]:
+    conditions = [{"type": "PodScheduled", "status": "True" if node else "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
+    spec = {"schedulerName": scheduler, "nodeName": node, "containers": [], **changes.pop("spec", {})}
+    return {"metadata": {"name": "p", "namespace": "ns", "uid": "u", **changes}, "spec": spec, "status": {"conditions": conditions}}
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    made = {
+        "asked": True,
+        "outcome": "scored",
+        "reason": "",
+        "policy": "ns/main",
+        "mode": "Active",
+        "policyName": "faasrank",
+        "candidates": 100,
+        "would": "n1",
+        "attempts": [{}],
+    }
+    return made | changes
+
+
+@pytest.mark.parametrize(("target", "name"), [("pod/a", "a"), ("pods/a", "a"), ("po/a", "a"), ("a", "a"), ("svc/a", ""), ("pod/a/b", "")])
+def test_a_target_names_a_pod_or_nothing(target: str, name: str) -> None:
+    assert parse_target(target) == name
+
+
+def test_a_scored_pod_on_its_best_node_is_explained_by_the_score() -> None:
+    found = explanation("ns", "p", pod(), record(), "here", "tiphys")
+    assert found.headline == "pod p is on n1; faasrank ranked 100 candidates, best n1"
+    assert any("n1 got 10, the highest score, alone" in sentence for sentence in found.because)
+
+
+def test_another_node_than_the_best_is_not_passed_over_in_silence() -> None:
+    found = explanation("ns", "p", pod(node="n2"), record(), "here", "tiphys")
+    assert any("n1 got 10, but the pod is on n2" in sentence for sentence in found.because)
+
+
+def test_several_attempts_are_told() -> None:
+    found = explanation("ns", "p", pod(), record(attempts=[{}, {}, {}]), "here", "tiphys")
+    assert any("asked 3 times" in sentence for sentence in found.because)
+
+
+@pytest.mark.parametrize("reason", list(NeutralReason))
+def test_every_neutral_reason_says_what_to_know(reason: NeutralReason) -> None:
+    found = explanation("ns", "p", pod(), record(outcome="neutral", reason=str(reason)), "here", "tiphys")
+    assert found.because[0].startswith(f"{reason}: ")
+    assert "see the documentation" not in found.because[0]
+    assert "made no difference" in found.headline
+
+
+@pytest.mark.parametrize("reason", list(FallbackReason))
+def test_every_fallback_reason_says_what_to_know(reason: FallbackReason) -> None:
+    found = explanation("ns", "p", pod(), record(outcome="fallback", reason=str(reason), policyName="warm-first"), "here", "tiphys")
+    assert "the fallback warm-first ranked" in found.headline
+    assert any(sentence.startswith(f"{reason}: ") and "see the documentation" not in sentence for sentence in found.because)
+
+
+def test_shadow_says_what_active_would_have_done() -> None:
+    shadowed = record(outcome="neutral", reason="shadow", mode="Shadow", would="n7")
+    found = explanation("ns", "p", pod(), shadowed, "here", "tiphys")
+    assert "In Active mode faasrank would have put it on n7, not n1, the node it got." in found.because
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [
+        ("names the scheduler 'default-scheduler'", pod(scheduler="default-scheduler")),
+        ("DaemonSet", pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "controller": True}])),
+        ("pins it to n1", pod(spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})),
+        ("No node can take it (0/3 nodes)", pod(node="")),
+        ("exactly one node could take it", pod()),
+        ("There is no such pod now", None),
+    ],
+)
+def test_a_pod_nobody_asked_about_is_told_why(wanted: str, given: dict[str, Any] | None) -> None:
+    assert wanted in " ".join(never_asked(given, "tiphys"))
+    assert explanation("ns", "p", given, {"asked": False}, "here", "tiphys").record == {}
+
+
+def test_a_pod_that_waits_points_at_the_scheduler() -> None:
+    waiting = pod(node="")
+    waiting["status"] = {}
+    assert "does it run? See `tiphys doctor`." in " ".join(never_asked(waiting, "tiphys"))
+
+
+def test_a_node_that_was_set_by_hand_is_named_as_such() -> None:
+    by_hand = pod()
+    by_hand["status"] = {}
+    assert "somebody else than a scheduler" in " ".join(never_asked(by_hand, "tiphys"))
+
+
+def test_top_scores_prefer_all_candidates_and_fall_back_to_the_log() -> None:
+    scores = [{"node": f"n{index}", "score": 10 - index, "raw": 1.0} for index in range(5)]
+    assert top_scores({"scores": scores, "top": scores[:1]}, 2) == scores[:2]
+    assert top_scores({"top": scores[:3]}, 5) == scores[:3]
+    assert top_scores({}, 5) == []
+
+
+def test_the_json_has_everything_the_text_is_made_of() -> None:
+    made = explanation("ns", "p", pod(), record(), "here", "tiphys").as_json()
+    assert made.keys() == {"namespace", "pod", "node", "headline", "because", "extender", "decision"}
+    assert made["node"] == "n1"

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.operator.api_server import FakeApiServer, status
+from tiphys_models.clients.access import ApiAccess
+from tiphys_models.domain.clock import ManualClock
+from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
+
+
+def obj(uid: str = "u", version: str = "1", generation: int = 1, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "resourceVersion": version, "generation": generation} | metadata}
+
+
+def test_new_changed_and_deleted_policies_wake_but_a_new_status_does_not() -> None:
+    seen = SeenVersions(ManualClock())
+    assert seen.event(None, obj())
+    assert not seen.event("MODIFIED", obj(version="2"))
+    assert seen.event("MODIFIED", obj(version="3", generation=2))
+    assert seen.event("MODIFIED", obj(version="4", generation=2, deletionTimestamp="now"))
+    assert seen.event("DELETED", obj(version="5"))
+    assert seen.event("ADDED", obj(version="6"))
+
+
+def test_a_watch_that_keeps_up_is_never_dead_however_quiet() -> None:
+    clock = ManualClock()
+    seen = SeenVersions(clock)
+    seen.event(None, obj(version="5"))
+    for _ in range(100):
+        seen.listed({"u": "5"})
+        clock.advance(30)
+        assert not seen.dead()
+
+
+def test_a_watch_that_misses_what_lists_show_is_dead_after_its_grace() -> None:
+    clock = ManualClock()
+    seen = SeenVersions(clock, grace_s=120)
+    seen.event(None, obj(version="5"))
+    seen.listed({"u": "6"})
+    clock.advance(119)
+    seen.listed({"u": "6"})
+    assert not seen.dead()
+    clock.advance(2)
+    seen.listed({"u": "6"})
+    assert seen.dead()
+    seen.event("MODIFIED", obj(version="6"))
+    seen.listed({"u": "6"})
+    assert not seen.dead()
+
+
+def test_an_object_that_changes_all_the_time_does_not_make_a_late_watch_dead() -> None:
+    clock = ManualClock()
+    seen = SeenVersions(clock, grace_s=120)
+    for version in range(20):
+        seen.listed({"u": str(version)})
+        clock.advance(60)
+        seen.event("MODIFIED", obj(version=str(version)))
+        assert not seen.dead()
+
+
+class Watching:
+    """A PolicyWatch on a fake API server, and the names it delivered."""
+
+    def __init__(self, server: FakeApiServer, inactivity_s: float = 0.5, access: ApiAccess | None = None) -> None:
+        self.server = server
+        self.names: list[str] = []
+        self.watch = PolicyWatch(
+            access or server.access, asyncio.get_running_loop(), self._take, inactivity_s=inactivity_s, retry_delays_s=(0.1,)
+        )
+
+    def _take(self, _: str | None, found: Mapping[str, Any]) -> None:
+        self.names.append(found["metadata"]["name"])
+
+    async def until(self, condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+        async with asyncio.timeout(deadline_s):
+            while not condition():  # noqa: ASYNC110 - the fake server's log is a plain list
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def watching() -> AsyncIterator[Watching]:
+    async with FakeApiServer() as server:
+        made = Watching(server)
+        made.watch.start()
+        yield made
+        await made.watch.stop()
+
+
+def watches(server: FakeApiServer) -> int:
+    return sum("watch=true" in path for _, path in server.requests)
+
+
+def lists(server: FakeApiServer) -> int:
+    return sum("/schedulingpolicies" in path and "watch=true" not in path for _, path in server.requests)
+
+
+async def test_it_delivers_what_is_there_and_what_comes_and_writes_nothing(watching: Watching) -> None:
+    watching.server.add_policy("early")
+    await watching.until(lambda: "early" in watching.names)
+    await watching.until(lambda: watches(watching.server) > 0)
+    watching.server.add_policy("late")
+    await watching.until(lambda: "late" in watching.names)
+    assert watching.server.writes == []
+    assert {method for method, _ in watching.server.requests} == {"GET"}
+
+
+async def test_a_silent_watch_is_opened_again(watching: Watching) -> None:
+    await watching.until(lambda: watches(watching.server) >= 3)
+    assert not watching.watch.ended.done()
+
+
+async def test_a_watch_error_410_is_answered_with_a_new_list(watching: Watching) -> None:
+    await fail_watches(watching, 410)
+    before = lists(watching.server)
+    await watching.until(lambda: lists(watching.server) > before)
+    watching.server.fault = None
+    watching.server.add_policy("after")
+    await watching.until(lambda: "after" in watching.names)
+    assert not watching.watch.ended.done()
+
+
+@pytest.mark.slow  # kopf waits 5 s for its own tasks
+async def test_a_watch_error_500_ends_kopf_so_that_the_process_ends_too(watching: Watching) -> None:
+    await fail_watches(watching, 500)
+    await watching.until(watching.watch.ended.done)
+    with pytest.raises(Exception, match="500"):
+        watching.watch.ended.result()
+
+
+async def test_a_rotated_token_is_taken_without_a_restart(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    valid = "Bearer one"
+
+    async def authenticate(request: web.Request) -> web.Response | None:
+        return None if request.headers.get("Authorization") == valid else status(401, "Unauthorized")
+
+    async with FakeApiServer() as server:
+        server.fault = authenticate
+        watching = Watching(server, inactivity_s=0.5, access=ApiAccess(server.url, None, token_file=token))
+        watching.watch.start()
+        try:
+            server.add_policy("early")
+            await watching.until(lambda: "early" in watching.names)
+            valid = "Bearer two"
+            token.write_text("two")
+            server.add_policy("late")
+            await watching.until(lambda: "late" in watching.names)
+            assert not watching.watch.ended.done()
+        finally:
+            await watching.watch.stop()
+
+
+async def test_a_connection_cut_in_the_middle_is_opened_again(watching: Watching) -> None:
+    cut = 0
+
+    async def reset(request: web.Request) -> web.StreamResponse | None:
+        nonlocal cut
+        if "watch" not in request.query or cut >= 2:
+            return None
+        cut += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type": "ADD')
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    watching.server.fault = reset
+    await watching.until(lambda: cut == 2)
+    watching.server.add_policy("after")
+    await watching.until(lambda: "after" in watching.names)
+    assert not watching.watch.ended.done()
+
+
+@pytest.mark.slow
+async def test_a_refused_watch_ends_kopf() -> None:
+    async def refuse(request: web.Request) -> web.Response | None:
+        return status(403, "Forbidden") if "watch" in request.query else None
+
+    async with FakeApiServer() as server:
+        server.fault = refuse
+        watching = Watching(server, inactivity_s=5)
+        watching.watch.start()
+        try:
+            await watching.until(watching.watch.ended.done)
+            assert "Forbidden" in repr(watching.watch.ended.exception())
+        finally:
+            await watching.watch.stop()
+
+
+async def fail_watches(watching: Watching, code: int) -> None:
+    """From now on every watch starts with an ERROR event."""
+    await watching.until(lambda: watches(watching.server) > 0)
+
+    async def error(request: web.Request) -> web.StreamResponse | None:
+        if "watch" not in request.query:
+            return None
+        event = {"type": "ERROR", "object": {"kind": "Status", "code": code, "reason": "Trouble", "message": f"{code} on purpose"}}
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(json.dumps(event).encode() + b"\n")
+        return response
+
+    watching.server.fault = error

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.operator.api_server import POLICIES, FakeApiServer, status
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.health import Health
+from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
+from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.models_found import ModelShelf
+from tiphys_operator.observer import Observer
+from tiphys_operator.permissions import CREATE_EVENTS, PermissionCheck, wanted
+from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.writer import Writer
+
+
+@dataclass
+class Loop:
+    server: FakeApiServer
+    client: KubeClient
+    lease: Lease
+    metrics: OperatorMetrics
+    permissions: PermissionCheck
+    health: Health
+    reconciler: Reconciler
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiphys_operator_{name}", labels) or 0.0
+
+    def status(self, name: str = "p") -> dict[str, Any]:
+        found: dict[str, Any] = self.server.policies["default", name].get("status") or {}
+        return found
+
+    def reason(self, kind: str, name: str = "p") -> str:
+        return next((str(c["reason"]) for c in self.status(name).get("conditions", ()) if c["type"] == kind), "")
+
+    async def until(self, condition: Callable[[], object], deadline_s: float = 8.0) -> None:
+        async with asyncio.timeout(deadline_s):
+            while not condition():  # noqa: ASYNC110 - the fake server's state is plain data
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def loop() -> AsyncIterator[Loop]:
+    clock, metrics = SystemClock(), OperatorMetrics()
+    async with FakeApiServer() as server, server.client() as client:
+        lease = Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", "a"), clock)
+        await lease.try_acquire_or_renew()
+        server.writes.clear()
+        permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator"), metrics)
+        health = Health(clock, lease, 60.0)
+        reconciler = Reconciler(
+            Observer(client, ModelShelf(None), None, "tiphys", clock),
+            Writer(client, lease, metrics, clock),
+            None,
+            permissions,
+            health,
+            metrics,
+            clock,
+            own_namespace="tiphys-system",
+            scheduler_name="tiphys",
+            resync_s=0.3,
+        )
+        yield Loop(server, client, lease, metrics, permissions, health, reconciler)
+
+
+def refuse(code: int, *, method: str = "GET", part: str = POLICIES, times: int = 10**6) -> Callable[[web.Request], Awaitable[Any]]:
+    left = times
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        nonlocal left
+        if request.method != method or part not in request.path or left <= 0:
+            return None
+        left -= 1
+        return status(code, "OnPurpose")
+
+    return fault
+
+
+async def test_a_round_writes_what_differs_and_the_next_writes_nothing(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.server.add_pod("a", app="x")
+    loop.server.add_pod("b", scheduler="default-scheduler")
+    loop.server.add_pod("done", phase="Succeeded")
+    assert await loop.reconciler.reconcile()
+    assert (loop.status()["matchingPods"], loop.status()["routedPods"]) == (2, 1)
+    assert loop.reason("Routed") == "NotRouted"
+    writes = len(loop.server.writes)
+    assert await loop.reconciler.reconcile()
+    assert len(loop.server.writes) == writes
+
+
+async def test_pods_are_asked_for_without_their_specs(loop: Loop) -> None:
+    accepted = []
+
+    async def note(request: web.Request) -> None:
+        if request.path.endswith("/pods"):
+            accepted.append(request.headers["Accept"])
+
+    loop.server.fault = note
+    loop.server.add_policy("p")
+    await loop.reconciler.reconcile()
+    assert len(accepted) == 2
+    assert all("PartialObjectMetadataList" in header for header in accepted)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_list_that_fails_is_counted_and_tried_again(loop: Loop, code: int) -> None:
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(code, times=1)
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.reason("Ready") == "Accepted")
+    assert loop.sample("reconciles_total", result="error") == 1
+    assert loop.sample("errors_total", reason="api-error") == 1
+    running.cancel()
+
+
+async def test_a_connection_that_is_reset_is_counted_and_tried_again(loop: Loop) -> None:
+    resets = 0
+
+    async def reset(request: web.Request) -> web.StreamResponse | None:
+        nonlocal resets
+        if request.path != POLICIES or resets >= 2:
+            return None
+        resets += 1
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    loop.server.add_policy("p")
+    loop.server.fault = reset
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.reason("Ready") == "Accepted")
+    assert loop.sample("reconciles_total", result="error") >= 1
+    running.cancel()
+
+
+async def test_a_refused_list_is_counted_as_forbidden(loop: Loop) -> None:
+    loop.server.fault = refuse(403)
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.sample("errors_total", reason="forbidden") >= 1)
+    assert not running.done()
+    running.cancel()
+
+
+async def test_without_the_crd_the_loop_waits_for_it(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(404, times=2)
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.reason("Ready") == "Accepted")
+    assert loop.sample("reconciles_total", result="error") == 2
+    running.cancel()
+
+
+async def test_pods_that_may_not_be_listed_cost_only_their_count(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(403, part="/pods")
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready") == "Accepted"
+    assert loop.reason("Routed") == "PodsUnknown"
+
+
+async def test_pods_that_cannot_be_listed_at_the_moment_end_the_round_instead_of_flipping_conditions(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.server.add_policy("q")
+    loop.server.fault = refuse(500, part="/pods")
+    with pytest.raises(ApiError):
+        await loop.reconciler.reconcile()
+    assert loop.server.writes == []
+
+
+async def test_a_conflict_is_resolved_by_the_next_round(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(409, method="PATCH", part="/status", times=1)
+    assert not await loop.reconciler.reconcile()
+    assert loop.sample("errors_total", reason="conflict") == 1
+    assert loop.server.events == []  # not yet: the status does not say so
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready") == "Accepted"
+    assert len(loop.server.events) == 1
+
+
+async def test_events_that_may_not_be_written_do_not_stop_statuses(loop: Loop) -> None:
+    loop.server.denied = {("create", "events")}
+    await loop.permissions.check()
+    loop.server.add_policy("p")
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready") == "Accepted"
+    assert loop.server.wrote("/events") == 0
+    assert not loop.permissions.allows(CREATE_EVENTS)
+
+
+async def test_statuses_that_may_not_be_written_are_left_alone(loop: Loop) -> None:
+    loop.server.denied = {("patch", "schedulingpolicies/status")}
+    await loop.permissions.check()
+    loop.server.add_policy("p")
+    assert await loop.reconciler.reconcile()
+    assert loop.server.writes == []
+    assert loop.sample("policies", mode="Shadow", ready="True") == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("list", "schedulingpolicies"),
+        ("watch", "schedulingpolicies"),
+        ("patch", "schedulingpolicies/status"),
+        ("list", "pods"),
+        ("create", "events"),
+        ("patch", "events"),
+        ("get", "leases"),
+        ("create", "leases"),
+        ("update", "leases"),
+    ],
+)
+async def test_every_missing_right_is_named(loop: Loop, verb: str, resource: str, caplog: pytest.LogCaptureFixture) -> None:
+    loop.server.denied = {(verb, resource)}
+    await loop.permissions.check()
+    assert [(p.verb, p.target.split(".")[0]) for p in loop.permissions.denied] == [(verb, resource)]
+    assert f"RBAC denies {verb} {resource}" in caplog.text
+    (permission,) = loop.permissions.denied
+    assert loop.sample("permission_missing", verb=verb, resource=permission.target) == 1
+    loop.server.denied = set()
+    await loop.permissions.check()
+    assert loop.sample("permission_missing", verb=verb, resource=permission.target) == 0
+
+
+async def test_an_access_review_that_fails_denies_nothing(loop: Loop) -> None:
+    loop.server.fault = refuse(500, method="POST", part="selfsubjectaccessreviews")
+    await loop.permissions.check_softly()
+    assert loop.permissions.denied == frozenset()
+
+
+async def test_waking_it_reconciles_at_once(loop: Loop) -> None:
+    loop.reconciler._resync_s = 60.0
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.sample("reconciles_total", result="success") == 1)
+    loop.server.add_policy("p")
+    loop.reconciler.wake()
+    await loop.until(lambda: loop.reason("Ready") == "Accepted", 2)
+    running.cancel()
+
+
+async def test_a_bunch_of_events_is_one_round(loop: Loop) -> None:
+    loop.reconciler._resync_s = 60.0
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.sample("reconciles_total", result="success") == 1)
+    for _ in range(50):
+        loop.reconciler.wake()
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.5)
+    assert loop.sample("reconciles_total", result="success") <= 3
+    running.cancel()
+
+
+async def test_a_lost_lease_ends_the_loop(loop: Loop) -> None:
+    loop.server.add_policy("p")
+    loop.lease._valid_until_s = 0.0
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(loop.reconciler.run(), 2)
+    assert loop.server.writes == []
+
+
+async def test_an_invalid_policy_harms_no_other(loop: Loop) -> None:
+    loop.server.add_policy("bad", mode="Sometimes", guardrails="none")
+    loop.server.add_policy("good")
+    assert await loop.reconciler.reconcile()
+    assert (loop.reason("Ready", "bad"), loop.reason("Ready", "good")) == ("InvalidSpec", "Accepted")
+
+
+async def test_an_unreadable_list_is_unavailable_not_a_crash(loop: Loop) -> None:
+    async def garbage(request: web.Request) -> web.Response | None:
+        return web.Response(body=b"<html>proxy</html>", status=502) if request.path == POLICIES else None
+
+    loop.server.fault = garbage
+    with pytest.raises(Unavailable, match="502"):
+        await loop.reconciler.reconcile()
+
+
+def health(clock: ManualClock, lease: Lease) -> Health:
+    return Health(clock, lease, dead_after_s=150)
+
+
+async def test_a_standby_is_alive_without_any_event(loop: Loop) -> None:
+    clock = ManualClock()
+    standby = health(clock, loop.lease)
+    clock.advance(5)
+    assert standby.dead() == []
+    clock.advance(3600)
+    standby.beat_s = clock.monotonic_s()
+    assert standby.dead() == []
+
+
+async def test_a_leader_that_cannot_list_is_dead_after_its_limit(loop: Loop) -> None:
+    clock = ManualClock()
+    leader = health(clock, loop.lease)
+    leader.leading_since_s = leader.listed_s = clock.monotonic_s()
+    clock.advance(149)
+    leader.beat_s = clock.monotonic_s()
+    assert leader.dead() == []
+    clock.advance(2)
+    leader.beat_s = clock.monotonic_s()
+    assert "could not be listed" in leader.dead()[0]
+
+
+async def test_a_loop_that_hangs_is_dead(loop: Loop) -> None:
+    clock = ManualClock()
+    hung = health(clock, loop.lease)
+    clock.advance(11)
+    assert "event loop" in hung.dead()[0]
+
+
+async def test_a_leader_is_ready_once_it_reconciled(loop: Loop) -> None:
+    loop.health.leading_since_s = SystemClock().monotonic_s()
+    assert loop.health.unready() != []
+    await loop.reconciler.reconcile()
+    assert loop.health.unready() == []

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_operator.settings import read_settings
+
+
+def test_defaults_are_those_of_client_go() -> None:
+    settings = read_settings()
+    assert (settings.lease_duration_s, settings.renew_s, settings.retry_s) == (15, 10, 2)
+    assert settings.models_dir is None
+
+
+def test_empty_paths_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIPHYS_OPERATOR_MODELS_DIR", "")
+    monkeypatch.setenv("TIPHYS_OPERATOR_TOKEN_FILE", "")
+    assert read_settings().models_dir is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("RESYNC_S", "0", "TIPHYS_OPERATOR_RESYNC_S"),
+        ("RESYNC_S", "soon", "TIPHYS_OPERATOR_RESYNC_S"),
+        ("STATUS_PORT", "70000", "TIPHYS_OPERATOR_STATUS_PORT"),
+        ("EXTENDER_URL", "tiphys:8080", "TIPHYS_OPERATOR_EXTENDER_URL"),
+        ("EXTENDER_URL", "file:///etc/passwd", "TIPHYS_OPERATOR_EXTENDER_URL"),
+        ("LOG_LEVEL", "loud", "TIPHYS_OPERATOR_LOG_LEVEL"),
+        ("NAMESPACE", "", "TIPHYS_OPERATOR_NAMESPACE"),
+        ("LEASE_DURATION_S", "10", "LEASE_DURATION_S > RENEW_S"),
+        ("RETRY_S", "9", "RENEW_S > 1.2"),
+    ],
+)
+def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
+    monkeypatch.setenv(f"TIPHYS_OPERATOR_{name}", value)
+    with pytest.raises(InvalidInput, match=message):
+        read_settings()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("environment", "message"), [({"KUBECONFIG": "/nonexistent"}, "/nonexistent"), ({}, "no cluster: set KUBECONFIG")])
+def test_a_process_that_cannot_start_says_why_in_one_line_and_exits_with_64(
+    environment: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tiphys_operator"]
+    done = subprocess.run(command, env=environment | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 64
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
