@@ -90,7 +90,9 @@ def placement(
     check: Check = False,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(20))),
     policies: Annotated[str | None, typer.Option(help="comma-separated policies; hashing is always played")] = None,
-    trace_dir: Annotated[Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")] = None,
+    trace_dir: Annotated[
+        Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")
+    ] = None,
     model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
 ) -> None:
     """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""

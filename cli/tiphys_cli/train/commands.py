@@ -33,7 +33,9 @@ def placement(
     out: Annotated[Path, typer.Option(help="directory for artifacts, checkpoints and learning curves")] = Path("out/train/placement"),
     steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in --out")] = False,
-    ray: Annotated[bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")] = False,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")
+    ] = False,
 ) -> None:
     """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

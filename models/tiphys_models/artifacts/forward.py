@@ -24,8 +24,7 @@ def score_rows(
     hidden = encoded - mean
     hidden /= scale
     hidden = np.where(np.isnan(hidden), np.float32(0), hidden)
-    np.maximum(hidden, np.float32(-clip), hidden)
-    np.minimum(hidden, np.float32(clip), hidden)
+    hidden = np.minimum(np.maximum(hidden, np.float32(-clip)), np.float32(clip))
     hidden = hidden @ weight_0
     hidden += bias_0
     np.tanh(hidden, hidden)

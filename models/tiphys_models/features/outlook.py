@@ -40,7 +40,13 @@ _LEAST_S = 0.05
 
 
 def base_rows(
-    readings: FloatArray, available_bytes: FloatArray, inflight: FloatArray, idle: FloatArray, wanted_bytes: float, init_s: float, width: int
+    readings: FloatArray,
+    available_bytes: FloatArray,
+    inflight: FloatArray,
+    idle: FloatArray,
+    wanted_bytes: float,
+    init_s: float,
+    width: int,
 ) -> FloatArray:
     """float32[candidates, width], the first 26 columns filled in the order of `FEATURES`; what nobody measured is NaN."""
     encoded = np.empty((len(inflight), width), dtype=np.float32)

@@ -40,9 +40,7 @@ def least_connections(inflight: FloatArray) -> FloatArray:
     return -inflight
 
 
-def greedy(
-    position: IntArray, known_nodes: int, inflight: FloatArray, available_bytes: FloatArray, wanted_bytes: float
-) -> FloatArray:
+def greedy(position: IntArray, known_nodes: int, inflight: FloatArray, available_bytes: FloatArray, wanted_bytes: float) -> FloatArray:
     """Minus the position; nodes without room come after all others, by calls in flight."""
     return -np.where(available_bytes >= wanted_bytes, position * 1.0, known_nodes + inflight)
 
@@ -72,12 +70,17 @@ def static_rank(
             raw = idle_instances * 1.0
         else:
             raw = np.floor(available_bytes / max(wanted_bytes, 1.0))
-        total += weights[term] * scaled(raw.astype(np.float64))
+        if weights[term] != 0:
+            total += weights[term] * scaled(raw.astype(np.float64))
     return total
 
 
 def scaled(term: FloatArray) -> FloatArray:
     """To [0, 1] over the nodes; equal everywhere or missing is one half."""
+    lowest = term.min()
+    if not np.isnan(lowest):  # nothing is missing, which is the usual case
+        spread = term.max() - lowest
+        return (term - lowest) / spread if spread > 0 else np.full(len(term), 0.5)
     missing = np.isnan(term)
     lowest = np.where(missing, np.inf, term).min()
     spread = np.where(missing, -np.inf, term).max() - lowest

@@ -54,17 +54,13 @@ class Rule(NamedTuple):
 
 
 @compiled
-def encode_seen(
-    c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArray, k: int, t: float, inputs: int
-) -> FloatArray:
+def encode_seen(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArray, k: int, t: float, inputs: int) -> FloatArray:
     """The network's inputs for call k at t: `rows` are the candidates, `place` says where each node stands among them."""
     f = g.function[k]
     inflight_memory = seen.inflight_memory[rows]
     capacity = c.capacity[rows]
     idle = seen.idle[f][rows]
-    encoded = _base_rows(
-        seen.readings[rows], capacity - inflight_memory, seen.inflight[rows], idle, g.memory[f], g.init_s[f], inputs
-    )
+    encoded = _base_rows(seen.readings[rows], capacity - inflight_memory, seen.inflight[rows], idle, g.memory[f], g.init_s[f], inputs)
     if inputs == WIDTH:
         count = seen.open_count[0]
         open_row = np.empty(count, np.int64)
@@ -137,7 +133,9 @@ def rule_scores(c: Cluster, g: Fleet, seen: Seen, rule: Rule, rows: IntArray, k:
         return _greedy(position, known, seen.inflight[rows], c.capacity[rows] - seen.inflight_memory[rows], wanted)
     if rule.kind == HASHING:
         # OpenWhisk's balancer counts memory itself, at the moment a call ends
-        return _hashing(position, known, rule.home[f, known], rule.step_inverse[f, known], c.capacity[rows] - c.inflight_memory[rows], wanted)
+        return _hashing(
+            position, known, rule.home[f, known], rule.step_inverse[f, known], c.capacity[rows] - c.inflight_memory[rows], wanted
+        )
     if rule.kind == STATIC_RANK:
         available = c.capacity[rows] - seen.inflight_memory[rows]
         return _static_rank(rule.weights, seen.readings[rows], c.cores[rows], seen.idle[f][rows], available, wanted)

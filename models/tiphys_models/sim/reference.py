@@ -204,7 +204,9 @@ class Reference:
         best = order(scores, tie_breakers(request.uid, view.name_hash), self.policy.epsilon)[0]
         node = self._alive()[int(best)]
         state.decided(request, node.name, self.now_s)
-        state.bound(PodFacts(request.uid, self.namespace, "", name, node.name, "tiphys", 0, int(memory), False, False, (), None, None), self.now_s)
+        state.bound(
+            PodFacts(request.uid, self.namespace, "", name, node.name, "tiphys", 0, int(memory), False, False, (), None, None), self.now_s
+        )
         self.node_of[k] = self.nodes.index(node)
         self._forget_old(node)
         if node.queue or not self._start(node, k):

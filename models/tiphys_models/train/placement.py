@@ -274,9 +274,7 @@ def _write_checkpoint(
     (directory / f"{preset.name}-{seed}.checkpoint.json").write_bytes(orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
 
-def _read_checkpoint(
-    directory: Path, preset: Preset, seed: int
-) -> tuple[int, tuple[float, int, Student] | None, list[Progress], Student]:
+def _read_checkpoint(directory: Path, preset: Preset, seed: int) -> tuple[int, tuple[float, int, Student] | None, list[Progress], Student]:
     path = directory / f"{preset.name}-{seed}.checkpoint.json"
     try:
         state = orjson.loads(path.read_bytes())
@@ -284,7 +282,9 @@ def _read_checkpoint(
         best = (state["best"][0], state["best"][1], _student("best", tensors)) if state["best"] else None
         return state["step"], best, [Progress(**p) for p in state["curve"]], _student("now", tensors)
     except OSError as error:
-        raise InvalidInput(f"no checkpoint of {preset.name}, seed {seed}, in {directory}: {error.strerror}; train without --resume") from error
+        raise InvalidInput(
+            f"no checkpoint of {preset.name}, seed {seed}, in {directory}: {error.strerror}; train without --resume"
+        ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"the checkpoint {path} cannot be read ({error!r}): remove it and train without --resume") from error
 
