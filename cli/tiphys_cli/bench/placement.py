@@ -23,10 +23,10 @@ from tiphys_models.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.sim.episode import CLAIRVOYANT, GREEDY_STAY, Player, Records, simulate
 from tiphys_models.sim.metrics import fullest_share, jain, lower_share, stretch
 from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES, Scenario
+from tiphys_models.sim.shipped import WEIGHTS
 from tiphys_models.sim.tuning import static_rank_tuned
 from tiphys_models.sim.workloads import KINDS, MULTI, Workload, make_workload
 
-WEIGHTS = Path(load_network.__code__.co_filename).resolve().parents[1] / "weights"
 FIVE = ("hashing", "round-robin", "least-connections", "greedy", "static-rank")
 """The paper's baselines."""
 COMPARATORS = ("warm-first", "static-rank-tuned")
@@ -242,10 +242,10 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         worst = max((_ratio(azure["faasrank"], azure[p])[1] for p in (*FIVE, *COMPARATORS) if p in azure), default=None)
         result.append(Claim("faasrank-azure-over-best-comparator-ci95-high", worst, 0.9999, "<="))
     for scenario in ("default", *(s.name for s in (*AGES, *SIZES, MIXED, NODE_LOSS))):
-        other = _table(rows, scenario, MULTI)
+        there = _table(rows, scenario, MULTI)
         for policy in ("static-rank", "least-connections"):
-            if policy in other and "faasrank" in other:
-                result.append(Claim(f"never-behind-{policy}-{scenario}", _ratio(other["faasrank"], other[policy])[1], _BEHIND, "<="))
+            if policy in there and "faasrank" in there:
+                result.append(Claim(f"never-behind-{policy}-{scenario}", _ratio(there["faasrank"], there[policy])[1], _BEHIND, "<="))
     return result
 
 

@@ -32,4 +32,5 @@ def score_rows(
     hidden += bias_1
     np.tanh(hidden, hidden)
     hidden = hidden @ weight_2
-    return (hidden[:, 0] + bias_2[0]).astype(np.float64)
+    scores: FloatArray = (hidden[:, 0] + bias_2[0]).astype(np.float64)
+    return scores

@@ -25,7 +25,7 @@ class PlacementEnv(gym.Env[FloatArray, np.int64]):
 
     | | |
     |---|---|
-    | observation | float32[nodes, inputs]: what the score network reads, unscaled (`features.schema.FEATURES`, then `OUTLOOK` if `inputs` is 42) |
+    | observation | float32[nodes, inputs]: what the score network reads, unscaled: `FEATURES`, then `OUTLOOK` if `inputs` is 42 |
     | action | the node, 0 .. nodes - 1; a full node queues the call |
     | reward | minus the integral of calls in flight until the next call arrives, in call-seconds; the last one takes the tail |
     | terminated | with the last call of the workload; the sum of rewards is then minus the sum of all completion times |

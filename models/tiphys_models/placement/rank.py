@@ -32,20 +32,19 @@ def mixed_ties(uid_hash: np.uint64, name_hash: HashArray) -> FloatArray:
     mixed ^= mixed >> _SHIFT
     mixed *= _MIX
     mixed >>= _TO_UNIT
-    return mixed * 2.0**-53
+    return mixed.astype(np.float64) * 2.0**-53
 
 
 def sort_key(scores: FloatArray, ties: FloatArray, epsilon: float) -> FloatArray:
     """Smallest first: which epsilon-wide bucket below the best, then the tie-breaker. No score may be NaN."""
-    below_best = np.subtract(scores.max(), scores) * 1.0
+    below_best = (scores.max() - scores).astype(np.float64)
     # one double holds bucket and tie-breaker: beyond 2**31 buckets too few bits would be left for the latter
     width = max(epsilon, below_best.max() * 2.0**-31)
     if not width > 0:
         return ties
-    below_best /= width
-    below_best = np.floor(below_best)
-    below_best += ties
-    return below_best
+    key: FloatArray = np.floor(below_best / width)
+    key += ties
+    return key
 
 
 def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:

@@ -97,19 +97,29 @@ class Cluster(NamedTuple):
     cold: BoolArray
 
 
+def _zeros(*shape: int) -> FloatArray:
+    return np.zeros(shape)
+
+
+def _whole(*shape: int) -> IntArray:
+    return np.zeros(shape, np.int64)
+
+
 def new_cluster(cores: FloatArray, capacity_bytes: FloatArray, least_memory: float, calls: int) -> Cluster:
     """Empty nodes of these sizes."""
     nodes = len(cores) + 1
     slots = max(int(np.max(capacity_bytes) // least_memory), 1)
-    f, i = (lambda *s: np.zeros(s)), (lambda *s: np.zeros(s, np.int64))
     return Cluster(
         cores=np.append(cores, 0.0), capacity=np.append(capacity_bytes, 0.0), alive=np.append(np.ones(len(cores), np.bool_), False),
-        kind=i(nodes, slots), holds=i(nodes, slots), call=i(nodes, slots), left=f(nodes, slots), since=f(nodes, slots),
-        rate=f(nodes, slots), containers=i(nodes), pool=f(nodes), head=i(nodes) - 1, tail=i(nodes) - 1, queued=i(nodes),
-        next_s=f(nodes) + _NEVER, seen_s=f(nodes), inflight=f(nodes), inflight_memory=f(nodes), threads=f(nodes),
-        used_cores=f(nodes), load=f(nodes), busy=f(nodes), reads=f(nodes), writes=f(nodes), received=f(nodes), sent=f(nodes),
-        switches=f(nodes), finish_sum=f(1), behind=i(calls) - 1, node=i(calls) - 1, start_s=f(calls) + np.nan,
-        finish_s=f(calls) + np.nan, cold=np.zeros(calls, np.bool_),
+        kind=_whole(nodes, slots), holds=_whole(nodes, slots), call=_whole(nodes, slots), left=_zeros(nodes, slots), since=_zeros(nodes,
+        slots),
+        rate=_zeros(nodes, slots), containers=_whole(nodes), pool=_zeros(nodes), head=_whole(nodes) - 1, tail=_whole(nodes) - 1,
+        queued=_whole(nodes),
+        next_s=_zeros(nodes) + _NEVER, seen_s=_zeros(nodes), inflight=_zeros(nodes), inflight_memory=_zeros(nodes), threads=_zeros(nodes),
+        used_cores=_zeros(nodes), load=_zeros(nodes), busy=_zeros(nodes), reads=_zeros(nodes), writes=_zeros(nodes),
+        received=_zeros(nodes), sent=_zeros(nodes),
+        switches=_zeros(nodes), finish_sum=_zeros(1), behind=_whole(calls) - 1, node=_whole(calls) - 1, start_s=_zeros(calls) + np.nan,
+        finish_s=_zeros(calls) + np.nan, cold=np.zeros(calls, np.bool_),
     )  # fmt: skip
 
 
@@ -383,7 +393,8 @@ def marginal_cost(c: Cluster, g: Fleet, k: int, n: int, t: float) -> float:
     drain(c, g, scratch)
     if c.queued[n] > 0:
         c.behind[tail] = -1  # the scratch node shares the links of the queue
-    return c.finish_sum[0] - without - t
+    cost: float = c.finish_sum[0] - without - t
+    return cost
 
 
 @compiled

@@ -30,7 +30,8 @@ def inlined(function: F) -> F:
 def _compile(function: F, **options: bool) -> F:
     if not os.environ.get("NUMBA_CACHE_DIR"):
         numba.config.CACHE_DIR = str(_cache_directory())  # type: ignore[attr-defined, unused-ignore]
-    return cast(F, numba.njit(cache=True, error_model="numpy", **options)(function))
+    njit: Any = numba.njit  # its own types cannot say that a compiled function keeps its signature
+    return cast("F", njit(cache=True, error_model="numpy", **options)(function))
 
 
 @lru_cache(maxsize=1)
@@ -51,5 +52,5 @@ def compiled(function: F, **uses: Callable[..., Any]) -> F:
     if uses:
         bound = FunctionType(function.__code__, {**function.__globals__, **uses}, function.__name__)
         bound.__doc__, bound.__module__, bound.__qualname__ = function.__doc__, function.__module__, function.__qualname__
-        return compiled(cast(F, bound))
+        return compiled(cast("F", bound))
     return _compile(function)

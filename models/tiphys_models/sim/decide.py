@@ -109,6 +109,18 @@ def network_scores(rule: Rule, encoded: FloatArray) -> FloatArray:
 
 
 @compiled
+def judge(seen: Seen, rule: Rule, rows: IntArray, encoded: FloatArray) -> FloatArray:
+    """Those scores, and for nodes without any reading the median of the others: a node nobody can judge ranks in the middle."""
+    scores = network_scores(rule, encoded)
+    known = np.empty(len(rows), np.bool_)
+    for i in range(len(rows)):
+        known[i] = not np.isnan(seen.readings[rows[i]]).all()
+    if not known.all():
+        scores = np.where(known, scores, np.median(scores[known]) if known.any() else 0.0)
+    return scores
+
+
+@compiled
 def rule_scores(c: Cluster, g: Fleet, seen: Seen, rule: Rule, rows: IntArray, k: int, t: float) -> FloatArray:
     """One score a candidate, by any policy but a network."""
     f = g.function[k]

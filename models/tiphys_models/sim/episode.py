@@ -16,6 +16,7 @@ from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, Roun
 from tiphys_models.sim import decide
 from tiphys_models.sim.cluster import new_cluster
 from tiphys_models.sim.decide import Rule
+from tiphys_models.sim.functions import FUNCTIONS, FunctionModel
 from tiphys_models.sim.observe import new_seen
 from tiphys_models.sim.run import ARGMAX, Script, Tape, run_workload
 from tiphys_models.sim.scenario import Scenario, make_fleet
@@ -143,9 +144,11 @@ def simulate(workload: Workload, player: Player, scenario: Scenario) -> Records:
     return play(workload, rule, scenario, new_tape(len(workload), scenario.nodes, 0), ARGMAX)
 
 
-def play(workload: Workload, rule: Rule, scenario: Scenario, tape: Tape, how: int) -> Records:
+def play(
+    workload: Workload, rule: Rule, scenario: Scenario, tape: Tape, how: int, functions: tuple[FunctionModel, ...] = FUNCTIONS
+) -> Records:
     """The same with a compiled rule, recording on a tape."""
-    fleet = make_fleet(scenario, workload)
+    fleet = make_fleet(scenario, workload, functions)
     calls = len(workload)
     cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(fleet.memory.min()), calls)
     seen = new_seen(scenario.nodes, len(fleet.memory), calls, scenario.period_s, scenario.delay_s)

@@ -20,7 +20,7 @@ def rewards(records: Records) -> FloatArray:
     Their sum is minus the sum of all completion times, exactly.
     """
     left = remaining(records)
-    return -(left - np.append(left[1:], 0.0))
+    return np.asarray(np.append(left[1:], 0.0) - left)
 
 
 def remaining(records: Records) -> FloatArray:

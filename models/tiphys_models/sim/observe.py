@@ -15,6 +15,11 @@ from tiphys_models.features.schema import COLUMN, NODE_READINGS
 from tiphys_models.sim.cluster import IDLE, Cluster, Fleet, expire, move
 from tiphys_models.sim.compiled import compiled
 
+CPU_TICK_S = 1e-6
+"""Counters of processor time are whole ticks. Without, nodes that are equally busy would differ by rounding, and whoever scales
+over nodes would blow that up to the full range."""
+LOAD_TICK = 0.01
+"""/proc/loadavg has two decimals."""
 _KERNEL_SHARE = 0.06
 _BUFFERS_BYTES = 64.0 * 2**20
 _CACHED_PER_READ = 128.0 * 2**10
@@ -55,15 +60,19 @@ class Seen(NamedTuple):
     ring_idle: FloatArray
 
 
+def _zeros(*shape: int) -> FloatArray:
+    return np.zeros(shape)
+
+
 def new_seen(nodes: int, functions: int, calls: int, period_s: float, delay_s: float) -> Seen:
     """An empty cluster, known to be empty."""
     ring = int(np.ceil(delay_s / period_s)) + 2
-    f = lambda *s: np.zeros(s)  # noqa: E731
     return Seen(
-        np.full((nodes, len(NODE_READINGS)), np.nan, np.float32), f(nodes), f(nodes), f(functions, nodes), f(functions, nodes),
-        f(functions, nodes), f(nodes), np.zeros(2, np.int64), np.zeros(calls, np.int64), np.zeros(1, np.int64),
-        np.zeros(calls, np.bool_), f(calls) + np.nan, np.full(1, -1, np.int64),
-        np.zeros((ring, nodes, len(NODE_READINGS)), np.float32), f(ring, nodes), f(ring, nodes), f(ring, functions, nodes),
+        np.full((nodes, len(NODE_READINGS)), np.nan, np.float32), _zeros(nodes), _zeros(nodes), _zeros(functions, nodes),
+        _zeros(functions, nodes),
+        _zeros(functions, nodes), _zeros(nodes), np.zeros(2, np.int64), np.zeros(calls, np.int64), np.zeros(1, np.int64),
+        np.zeros(calls, np.bool_), _zeros(calls) + np.nan, np.full(1, -1, np.int64),
+        np.zeros((ring, nodes, len(NODE_READINGS)), np.float32), _zeros(ring, nodes), _zeros(ring, nodes), _zeros(ring, functions, nodes),
     )  # fmt: skip
 
 
@@ -76,7 +85,7 @@ def take_sample(c: Cluster, g: Fleet, seen: Seen, t: float, window_s: float) -> 
         move(c, n, t)
         expire(c, g, n, t)
         row = seen.ring_readings[slot, n]
-        used = c.busy[n] / window_s
+        used = np.floor(c.busy[n] / CPU_TICK_S + 0.5) * CPU_TICK_S / window_s
         waiting = min((c.reads[n] + c.writes[n]) * 2e-4 / window_s, max(c.cores[n] - used, 0.0))
         row[_USER] = used * (1 - _KERNEL_SHARE)
         row[_NICE] = 0.0
@@ -87,7 +96,7 @@ def take_sample(c: Cluster, g: Fleet, seen: Seen, t: float, window_s: float) -> 
         row[_SOFTIRQ] = (c.received[n] + c.sent[n]) * 1e-9 / window_s
         row[_STEAL] = 0.0
         row[_SWITCHES] = c.switches[n] / window_s
-        row[_LOAD] = c.load[n]
+        row[_LOAD] = np.floor(c.load[n] / LOAD_TICK + 0.5) * LOAD_TICK
         row[_FREE] = c.capacity[n] - c.pool[n]
         row[_BUFFERS] = _BUFFERS_BYTES
         row[_CACHED] = c.pool[n] * 0.25 + _CACHED_PER_READ

@@ -24,6 +24,7 @@ from tiphys_models.policies.rules import Hashing
 from tiphys_models.sim.cluster import Fleet
 from tiphys_models.sim.episode import Records, node_name
 from tiphys_models.sim.functions import FUNCTIONS
+from tiphys_models.sim.observe import CPU_TICK_S, LOAD_TICK
 from tiphys_models.sim.scenario import Scenario, make_fleet
 from tiphys_models.sim.workloads import Workload, namespace_of, uid_of
 
@@ -57,7 +58,7 @@ class _Node:
     sent: float = 0.0
 
     def free(self, fleet: Fleet) -> float:
-        return self.capacity - sum(fleet.memory[c.function] for c in self.containers)
+        return self.capacity - float(sum(fleet.memory[c.function] for c in self.containers))
 
     def rates(self, fleet: Fleet) -> dict[int, float]:
         """Weighted max-min, by the textbook: give everybody the same more per weight until somebody has enough."""
@@ -70,7 +71,7 @@ class _Node:
             left, open_calls = self.cores, list(running)
             while open_calls and left > 1e-12:
                 weight = sum(fleet.memory[c.function] for c in open_calls)
-                level = min(left / weight, min((cap[id(c)] - rate[id(c)]) / fleet.memory[c.function] for c in open_calls))
+                level = min(left / weight, *((cap[id(c)] - rate[id(c)]) / fleet.memory[c.function] for c in open_calls))
                 for c in open_calls:
                     rate[id(c)] += level * fleet.memory[c.function]
                 left -= level * weight
@@ -163,13 +164,14 @@ class Reference:
         idle: dict[str, dict[str, float]] = {name: {n.name: 0.0 for n in alive} for name in self.functions}
         for row, node in enumerate(alive):
             self._forget_old(node)
-            used, disk = node.busy / window, (node.reads + node.writes) / window
+            used = math.floor(node.busy / CPU_TICK_S + 0.5) * CPU_TICK_S / window
+            disk = (node.reads + node.writes) / window
             waiting = min(disk * 2e-4, max(node.cores - used, 0.0))
             pool = node.capacity - node.free(self.fleet)
             values = {
                 "cpu_user": used * 0.94, "cpu_kernel": used * 0.06, "cpu_idle": max(node.cores - used - waiting, 0.0),
                 "cpu_iowait": waiting, "cpu_softirq": (node.received + node.sent) * 1e-9 / window, "ctx_switches": node.switches / window,
-                "cpu_load_avg": node.load, "memory_free": node.capacity - pool, "memory_buffers": 64 * 2**20,
+                "cpu_load_avg": math.floor(node.load / LOAD_TICK + 0.5) * LOAD_TICK, "memory_free": node.capacity - pool, "memory_buffers": 64 * 2**20,
                 "memory_cached": pool * 0.25 + 128 * 2**10, "disk_read": node.reads / window, "disk_read_merged": node.reads * 0.2 / window,
                 "disk_read_time": node.reads * 2e-4 / window, "disk_write": node.writes / window,
                 "disk_write_merged": node.writes * 0.4 / window, "disk_write_time": node.writes * 4e-4 / window,

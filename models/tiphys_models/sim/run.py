@@ -9,7 +9,7 @@ import numpy as np
 from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray, IntArray
 from tiphys_models.sim.cluster import Cluster, Fleet, advance, drain, lose_node, marginal_cost, put
 from tiphys_models.sim.compiled import compiled
-from tiphys_models.sim.decide import NETWORK, Rule, choose, encode_seen, network_scores, rule_scores
+from tiphys_models.sim.decide import NETWORK, Rule, choose, encode_seen, judge, rule_scores
 from tiphys_models.sim.observe import Seen, forget, publish, reserve, take_sample
 
 ARGMAX, SAMPLE = 0, 1
@@ -45,7 +45,7 @@ def decide_and_put(
     """Place call k now; everything up to t has happened."""
     if rule.kind == NETWORK:
         encoded = encode_seen(c, g, seen, rows, place, k, t, rule.inputs)
-        scores = network_scores(rule, encoded)
+        scores = judge(seen, rule, rows, encoded)
         if len(tape.inputs) > 0:
             tape.inputs[k, : len(rows)] = encoded
     else:

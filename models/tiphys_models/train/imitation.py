@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.arrays import BoolArray, FloatArray
 from tiphys_models.nets.score import layers_of, make_score_network, masked_log_softmax, put_layers
 from tiphys_models.train.rollouts import Roller, Rollout, Student, Task, blind, candidate_mask, input_scale, padded, play_here
 
@@ -45,7 +45,7 @@ class Lesson:
 
     inputs: FloatArray
     regret_s: FloatArray
-    mask: FloatArray
+    mask: BoolArray
 
 
 def lesson(student: Student, rollouts: Sequence[Rollout]) -> Lesson:
@@ -98,12 +98,16 @@ class Teaching:
 
 
 def _fit(
-    network: torch.nn.Sequential, optimizer: torch.optim.Optimizer, lessons: Sequence[Lesson], settings: ImitationSettings, rng: np.random.Generator
-) -> float:  # fmt: skip
+    network: torch.nn.Sequential,
+    optimizer: torch.optim.Optimizer,
+    lessons: Sequence[Lesson],
+    settings: ImitationSettings,
+    rng: np.random.Generator,
+) -> float:
     nodes = max(x.inputs.shape[1] for x in lessons)
     inputs = torch.from_numpy(padded([x.inputs for x in lessons], nodes))
     regret = torch.from_numpy(padded([x.regret_s for x in lessons], nodes))
-    mask = torch.from_numpy(padded([x.mask for x in lessons], nodes).astype(bool))
+    mask = torch.from_numpy(padded([x.mask.astype(np.float32) for x in lessons], nodes).astype(bool))
     total, batches = 0.0, 0
     for _ in range(settings.epochs):
         order = torch.from_numpy(rng.permutation(len(inputs)))

@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.outlook import WIDTH
 from tiphys_models.features.schema import FEATURES
 from tiphys_models.nets.score import PAPER_HIDDEN, layers_of, make_score_network, put_layers
@@ -289,13 +290,13 @@ def _read_checkpoint(directory: Path, preset: Preset, seed: int) -> tuple[int, t
         raise InvalidInput(f"the checkpoint {path} cannot be read ({error!r}): remove it and train without --resume") from error
 
 
-def _tensors(prefix: str, student: Student) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _tensors(prefix: str, student: Student) -> dict[str, FloatArray]:
     tensors = {f"{prefix}.mean": student.mean, f"{prefix}.scale": student.scale}
     for index, (weight, bias) in enumerate(student.layers):
         tensors[f"{prefix}.{index}.weight"], tensors[f"{prefix}.{index}.bias"] = np.ascontiguousarray(weight), bias
     return tensors
 
 
-def _student(prefix: str, tensors: dict[str, np.ndarray]) -> Student:  # type: ignore[type-arg]
+def _student(prefix: str, tensors: dict[str, FloatArray]) -> Student:
     layers = tuple((tensors[f"{prefix}.{i}.weight"], tensors[f"{prefix}.{i}.bias"]) for i in range(3))
     return Student(layers, tensors[f"{prefix}.mean"], tensors[f"{prefix}.scale"])

@@ -1,0 +1,10 @@
+"""The weights that come with the package, for benchmarks and tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tiphys_models
+
+WEIGHTS = Path(tiphys_models.__file__).resolve().parent / "weights"
+"""`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""

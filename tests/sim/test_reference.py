@@ -1,0 +1,41 @@
+"""The compiled simulator against the naive one, which is fed to the objects that serve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sim.small import small_workload
+from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.policies.faasrank import FaaSRank
+from tiphys_models.policies.protocol import PlacementPolicy
+from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
+from tiphys_models.sim.episode import simulate
+from tiphys_models.sim.reference import Reference
+from tiphys_models.sim.scenario import NodeEvent, Scenario
+from tiphys_models.sim.shipped import WEIGHTS
+
+pytestmark = pytest.mark.timeout(60, func_only=True)
+
+SCENARIOS = {
+    "default": Scenario(nodes=3),
+    "late readings, mixed nodes": Scenario(nodes=4, mixed=True, period_s=2.0, delay_s=1.5),
+    "node lost and back": Scenario(nodes=4, events=(NodeEvent(6.0, 2, joins=False), NodeEvent(11.3, 2, joins=True))),
+    "no reuse, capped, interference": Scenario(nodes=3, reuse=False, capped=True, interference=0.1),
+    "short keep-alive": Scenario(nodes=3, keep_alive_s=2.0),
+}
+
+
+def policies() -> list[PlacementPolicy]:
+    rules = [make_policy(name) for name in PolicyName if not is_learned(name)]
+    return [*rules, FaaSRank(load_network(WEIGHTS / "faasrank.json")), FaaSRank(load_network(WEIGHTS / "faasrank-paper.json"), "faasrank-paper")]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize("policy", policies(), ids=lambda p: p.name)
+def test_both_simulators_choose_and_finish_alike(policy: PlacementPolicy, scenario: Scenario) -> None:
+    workload = small_workload(80, seed=3)
+    compiled, naive = simulate(workload, policy, scenario), Reference(workload, policy, scenario).run()
+    np.testing.assert_array_equal(compiled.node, naive.node)
+    np.testing.assert_array_equal(compiled.cold, naive.cold)
+    np.testing.assert_allclose(compiled.finish_s, naive.finish_s, rtol=0, atol=1e-9)
