@@ -21,9 +21,7 @@ def small_workload(calls: int = 60, seed: int = 0) -> Workload:
 def steady(arrival_s: FloatArray, work: FloatArray) -> Workload:
     """Calls of one function with the given work."""
     n = len(arrival_s)
-    return Workload(
-        "M1", "train", 0, arrival_s, np.zeros(n, np.int64), work, np.arange(n, dtype=np.uint64), np.zeros(1, np.uint64)
-    )
+    return Workload("M1", "train", 0, arrival_s, np.zeros(n, np.int64), work, np.arange(n, dtype=np.uint64), np.zeros(1, np.uint64))
 
 
 def plain_function(memory_mib: int) -> FunctionModel:

@@ -22,10 +22,10 @@ CALLS = 120_000
 
 def one_node(workload: Workload, memory_mib: int, memory_gib: float, cores: float) -> Records:
     class OneNode(Scenario):
-        def cores(self) -> np.ndarray:  # type: ignore[type-arg]
+        def cores(self) -> np.ndarray:
             return np.array([cores])
 
-        def capacity_bytes(self) -> np.ndarray:  # type: ignore[type-arg]
+        def capacity_bytes(self) -> np.ndarray:
             return np.array([memory_gib * 2**30])
 
     scenario = OneNode(nodes=1, period_s=1e6)
@@ -122,13 +122,17 @@ def test_calls_of_a_lost_node_run_elsewhere_and_keep_their_arrival() -> None:
 def test_knowing_everything_beats_counting_calls() -> None:
     workload = small_workload(100)
     scenario = Scenario(nodes=4)
-    assert simulate(workload, CLAIRVOYANT, scenario).completion_s.mean() < simulate(workload, LeastConnections(), scenario).completion_s.mean()
+    assert (
+        simulate(workload, CLAIRVOYANT, scenario).completion_s.mean() < simulate(workload, LeastConnections(), scenario).completion_s.mean()
+    )
 
 
 def test_metrics_count_what_they_say() -> None:
     def made(finish_s: list[float]) -> Records:
         n = len(finish_s)
-        return Records(np.arange(n, dtype=float), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), np.array(finish_s), np.ones(n, bool))
+        return Records(
+            np.arange(n, dtype=float), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), np.array(finish_s), np.ones(n, bool)
+        )
 
     slow, fast = made([4.0, 4.0]), made([1.0, 2.0])
     assert inflight(slow, np.array([0.5, 1.5, 4.5])).tolist() == [1, 2, 0]

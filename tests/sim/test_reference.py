@@ -28,7 +28,11 @@ SCENARIOS = {
 
 def policies() -> list[PlacementPolicy]:
     rules = [make_policy(name) for name in PolicyName if not is_learned(name)]
-    return [*rules, FaaSRank(load_network(WEIGHTS / "faasrank.json")), FaaSRank(load_network(WEIGHTS / "faasrank-paper.json"), "faasrank-paper")]
+    return [
+        *rules,
+        FaaSRank(load_network(WEIGHTS / "faasrank.json")),
+        FaaSRank(load_network(WEIGHTS / "faasrank-paper.json"), "faasrank-paper"),
+    ]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)

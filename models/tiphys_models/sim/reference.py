@@ -171,7 +171,8 @@ class Reference:
             values = {
                 "cpu_user": used * 0.94, "cpu_kernel": used * 0.06, "cpu_idle": max(node.cores - used - waiting, 0.0),
                 "cpu_iowait": waiting, "cpu_softirq": (node.received + node.sent) * 1e-9 / window, "ctx_switches": node.switches / window,
-                "cpu_load_avg": math.floor(node.load / LOAD_TICK + 0.5) * LOAD_TICK, "memory_free": node.capacity - pool, "memory_buffers": 64 * 2**20,
+                "cpu_load_avg": math.floor(node.load / LOAD_TICK + 0.5) * LOAD_TICK, "memory_free": node.capacity - pool,
+                "memory_buffers": 64 * 2**20,
                 "memory_cached": pool * 0.25 + 128 * 2**10, "disk_read": node.reads / window, "disk_read_merged": node.reads * 0.2 / window,
                 "disk_read_time": node.reads * 2e-4 / window, "disk_write": node.writes / window,
                 "disk_write_merged": node.writes * 0.4 / window, "disk_write_time": node.writes * 4e-4 / window,

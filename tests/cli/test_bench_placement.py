@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("numba")
+
+from tiphys_cli.app import app
+from tiphys_cli.bench.placement import FIVE, Plan, claims, summarise
+from tiphys_models.sim.workloads import MULTI
+
+TIMES = {"hashing": 6.0, "round-robin": 5.4, "least-connections": 5.0, "greedy": 6.6, "static-rank": 4.2, "clairvoyant": 2.7}
+
+
+def rows(**mean_s: float) -> list[dict[str, Any]]:
+    """Two seeds of all ten workloads, the second one a little slower."""
+    made = []
+    for policy, seconds in {**TIMES, **mean_s}.items():
+        for name in MULTI:
+            for seed in (0, 1):
+                figures = {"mean_s": seconds + 0.1 * seed, "p95_s": 9.0, "p99_s": 9.9, "cold_starts": 3}
+                shares = {"inflight_lower_share": 0.5, "jain_fairness": 0.9}
+                made.append({"workload": name, "scenario": "default", "policy": policy, "seed": seed, **figures, **shares})
+    return made
+
+
+def claim(made: list[dict[str, Any]], name: str) -> tuple[float | None, bool]:
+    return next((c.value, c.holds) for c in claims(made) if c.id == name)
+
+
+def test_claims_are_computed_from_rows() -> None:
+    made = rows(faasrank=3.0, **{"warm-first": 3.3})
+    value, holds = claim(made, "faasrank-mean-pct-of-hashing")
+    assert value == pytest.approx(50.4, abs=0.05)
+    assert holds
+    assert claim(made, "faasrank-best-of-five-workloads") == (10.0, True)
+    assert claim(made, "faasrank-gap-closed")[0] == pytest.approx(0.8, abs=0.01)
+    assert claim(made, "faasrank-over-warm-first")[1]
+
+
+def test_a_worse_model_holds_no_claim_against_its_rule() -> None:
+    made = rows(faasrank=4.3, **{"warm-first": 3.3})
+    assert not claim(made, "faasrank-over-warm-first-ci95-high")[1]
+    assert not claim(made, "faasrank-over-static-rank")[1]
+    assert claim(made, "faasrank-best-of-five-workloads") == (0.0, False)
+    assert not claim(made, "never-behind-static-rank-default")[1]  # 2.4 % behind
+
+
+def test_the_summary_has_intervals_over_seeds() -> None:
+    line = next(s for s in summarise(rows(faasrank=3.0)) if s["policy"] == "static-rank" and s["workload"] == "M1-M10")
+    assert line["metric"] == "pct_of_hashing"
+    assert line["n"] == 2
+    assert line["ci95_low"] <= line["mean"] <= line["ci95_high"]
+
+
+def test_the_plan_plays_every_policy_on_every_workload_of_the_default_scenario() -> None:
+    cells = [c for c in Plan((0, 1)).cells() if c[1].name == "default"]
+    assert [c[0] for c in cells] == ["SC", "SA", *MULTI, "burst"]
+    assert all(set(FIVE) <= set(c[3]) for c in cells)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policies", "fifo"], "'fifo' is none of"),
+        (["--trace-dir", "nowhere"], "invocation_traces.csv"),
+        (["--seeds", "a"], "whole numbers"),
+    ],
+)
+def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["bench", "placement", *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
