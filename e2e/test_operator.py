@@ -402,6 +402,17 @@ def test_a_missing_right_is_named_and_only_switches_off_what_needs_it(cluster: C
     assert operator.get("/healthz")[0] == 200
 
 
+def test_without_the_right_to_watch_the_resync_still_reconciles(cluster: Cluster, namespace: str, start: Start) -> None:
+    listing = {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list"]}
+    operator = start(rules=[listing, *(rule for rule in RULES if rule["resources"] != ["schedulingpolicies"])], RESYNC_S="1")
+    create_policy(cluster.api, "p", namespace)
+    wait_reason(cluster.api, namespace, "p", "Ready", "Accepted")
+    cluster.api.patch(policies_path(namespace, "p"), {"spec": {"mode": "Off"}})
+    wait_reason(cluster.api, namespace, "p", "Ready", "Disabled")
+    assert "RBAC denies watch schedulingpolicies" in operator.log.read_text()
+    assert operator.metric("tiphys_operator_last_event_timestamp_seconds") == 0
+
+
 def test_unroute_removes_the_routing_policy_and_names_who_would_be_stranded(cluster: Cluster, namespace: str) -> None:
     name = f"routing-{namespace}"
     cluster.apply(ROUTING.replace("NAME", name))
