@@ -310,9 +310,7 @@ def test_a_stopped_leader_hands_over_at_once_and_exits_with_0(api: ApiClient, na
     wait_reason(api, namespace, "p", "Ready", "Accepted")
 
 
-def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
-    api: ApiClient, namespace: str, start: Start, record_property: Callable[[str, object], None]
-) -> None:
+def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClient, namespace: str, start: Start) -> None:
     first = start("operator-0")
     wait_until(lambda: first.leads, REACTION_S, "the first leads")
     second = start("operator-1")
@@ -325,10 +323,11 @@ def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
     first.signal(signal.SIGKILL)
     samples = leaders([second], LEASE_S + 1.5)
     took_over_s = next((at for at, names in samples if names), None)
-    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end; the standby looks every 0.6 s
-    assert took_over_s is not None, f"no leader within {LEASE_S + 1.5} s"
+    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end
+    assert took_over_s is not None
+    assert took_over_s <= LEASE_S + 0.3, "0.3 s for one request and for looking"
     assert took_over_s > LEASE_S - 2.4 - 1
-    record_property("failover_s", round(took_over_s, 2))
+    print(f"failover took {took_over_s:.1f} s")  # noqa: T201 - shown with -rP
     create_policy(api, "later", namespace)
     wait_reason(api, namespace, "later", "Ready", "Accepted")
 
