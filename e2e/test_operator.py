@@ -27,7 +27,7 @@ from tiphys_cli.cluster.ports import free_ports
 from tiphys_models.artifacts.untrained import write_untrained
 
 Start = Callable[..., OperatorProcess]
-REACTION_S = 10.0
+REACTION_S = 20.0
 LEASE_S = 15.0
 
 
@@ -205,7 +205,7 @@ def test_answers_of_a_real_extender_are_counted_and_its_absence_harms_nothing(
     with (tmp_path / "extender.log").open("wb") as log:
         extender = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], env=environment, stdout=log, stderr=log)
     try:
-        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 30, "extender ready")
+        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 60, "extender ready")
         for index in range(7):
             asked = pod(f"f{index}", "tiphys", **{"tiphys.io/function": "f"})
             asked["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{index}"}
@@ -353,7 +353,8 @@ def test_a_frozen_leader_stops_writing_before_its_successor_starts_and_ends_when
 
 @pytest.mark.needs_local
 def test_a_short_restart_of_the_api_server_is_survived(local: LocalCluster, namespace: str, start: Start) -> None:
-    operator = start()
+    # on a busy machine the restart alone may take longer than the default of 10 s
+    operator = start(LEASE_DURATION_S="45", RENEW_S="30")
     create_policy(local.api, "before", namespace)
     wait_reason(local.api, namespace, "before", "Ready", "Accepted")
     local.restart_apiserver()
