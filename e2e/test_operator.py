@@ -27,7 +27,7 @@ from tiphys_cli.cluster.ports import free_ports
 from tiphys_models.artifacts.untrained import write_untrained
 
 Start = Callable[..., OperatorProcess]
-REACTION_S = 10.0
+REACTION_S = 20.0
 LEASE_S = 15.0
 
 
@@ -205,7 +205,7 @@ def test_answers_of_a_real_extender_are_counted_and_its_absence_harms_nothing(
     with (tmp_path / "extender.log").open("wb") as log:
         extender = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], env=environment, stdout=log, stderr=log)
     try:
-        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 30, "extender ready")
+        wait_until(lambda: http_get(f"http://127.0.0.1:{status_port}/readyz") == 200, 60, "extender ready")
         for index in range(7):
             asked = pod(f"f{index}", "tiphys", **{"tiphys.io/function": "f"})
             asked["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{index}"}
@@ -310,9 +310,7 @@ def test_a_stopped_leader_hands_over_at_once_and_exits_with_0(api: ApiClient, na
     wait_reason(api, namespace, "p", "Ready", "Accepted")
 
 
-def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
-    api: ApiClient, namespace: str, start: Start, record_property: Callable[[str, object], None]
-) -> None:
+def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClient, namespace: str, start: Start) -> None:
     first = start("operator-0")
     wait_until(lambda: first.leads, REACTION_S, "the first leads")
     second = start("operator-1")
@@ -325,10 +323,11 @@ def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(
     first.signal(signal.SIGKILL)
     samples = leaders([second], LEASE_S + 1.5)
     took_over_s = next((at for at, names in samples if names), None)
-    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end; the standby looks every 0.6 s
-    assert took_over_s is not None, f"no leader within {LEASE_S + 1.5} s"
+    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end
+    assert took_over_s is not None
+    assert took_over_s <= LEASE_S + 0.3, "0.3 s for one request and for looking"
     assert took_over_s > LEASE_S - 2.4 - 1
-    record_property("failover_s", round(took_over_s, 2))
+    print(f"failover took {took_over_s:.1f} s")  # noqa: T201 - shown with -rP
     create_policy(api, "later", namespace)
     wait_reason(api, namespace, "later", "Ready", "Accepted")
 
@@ -354,7 +353,8 @@ def test_a_frozen_leader_stops_writing_before_its_successor_starts_and_ends_when
 
 @pytest.mark.needs_local
 def test_a_short_restart_of_the_api_server_is_survived(local: LocalCluster, namespace: str, start: Start) -> None:
-    operator = start()
+    # on a busy machine the restart alone may take longer than the default of 10 s
+    operator = start(LEASE_DURATION_S="45", RENEW_S="30")
     create_policy(local.api, "before", namespace)
     wait_reason(local.api, namespace, "before", "Ready", "Accepted")
     local.restart_apiserver()
@@ -400,6 +400,17 @@ def test_a_missing_right_is_named_and_only_switches_off_what_needs_it(cluster: C
     assert operator.process is not None
     assert operator.process.poll() is None
     assert operator.get("/healthz")[0] == 200
+
+
+def test_without_the_right_to_watch_the_resync_still_reconciles(cluster: Cluster, namespace: str, start: Start) -> None:
+    listing = {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list"]}
+    operator = start(rules=[listing, *(rule for rule in RULES if rule["resources"] != ["schedulingpolicies"])], RESYNC_S="1")
+    create_policy(cluster.api, "p", namespace)
+    wait_reason(cluster.api, namespace, "p", "Ready", "Accepted")
+    cluster.api.patch(policies_path(namespace, "p"), {"spec": {"mode": "Off"}})
+    wait_reason(cluster.api, namespace, "p", "Ready", "Disabled")
+    assert "RBAC denies watch schedulingpolicies" in operator.log.read_text()
+    assert operator.metric("tiphys_operator_last_event_timestamp_seconds") == 0
 
 
 def test_unroute_removes_the_routing_policy_and_names_who_would_be_stranded(cluster: Cluster, namespace: str) -> None:

@@ -82,8 +82,9 @@ def _names_of_nodes(nodes: Any) -> list[str]:
         raise BadRequest("no-names")
     try:
         items = next((value for key, value in nodes.items() if key.lower() == "items"), None)
-        return [node["metadata"]["name"] for node in items or ()]
-    except (TypeError, KeyError):
+        # Go leaves an empty name out (`omitempty`): it is a name all the same, and its host wants an answer
+        return [node["metadata"].get("name", "") for node in items or ()]
+    except (TypeError, KeyError, AttributeError):
         raise BadRequest("bad-names") from None
 
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 EXIT_LEASE_LOST = 75
 EXIT_WATCH_ENDED = 76
 EXIT_FAILED = 1
+_PERMISSIONS_FIRST_S = 10.0
 _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
 _CRD_AGAIN_S = 2.0
@@ -74,6 +75,9 @@ class Operator:
             await stack.enter_async_context(
                 StatusServer(self._settings.status_host, self._settings.status_port, self._health, self._metrics)
             )
+            with contextlib.suppress(TimeoutError):
+                # before anything is tried: kopf would retry a refused watch for a minute and then end the process
+                await asyncio.wait_for(self._permissions.check_softly(), _PERMISSIONS_FIRST_S)
             tasks = [asyncio.create_task(beat(self._health, self._metrics)), asyncio.create_task(self._check_permissions())]
             try:
                 return await self._campaign(stop)
@@ -185,8 +189,8 @@ class Operator:
 
     async def _check_permissions(self) -> None:
         while True:
-            await self._permissions.check_softly()
             await asyncio.sleep(_PERMISSIONS_AGAIN_S)
+            await self._permissions.check_softly()
 
 
 async def _watch_models(shelf: ModelShelf, reconciler: Reconciler) -> None:

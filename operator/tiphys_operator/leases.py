@@ -24,6 +24,10 @@ log = logging.getLogger(__name__)
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _CANDIDATE_POLL_S = 0.5  # shorter than retry_s: what a candidate sees late it also takes over late
+_JUST_AFTER_S = 0.01
+# A change happened between the last look and this one, so it may count from the last look, if that is no longer ago than this share
+# of the duration (1 s of 15). The holder stops at renew_s, a third earlier, so nobody overlaps.
+_LOOK_SHARE = 1 / 15
 
 
 class LeaseLost(TiphysError):
@@ -104,8 +108,9 @@ class Lease:
     async def acquire(self) -> None:
         """Wait until it is ours."""
         while not await self._attempt(self.options.renew_s):
-            poll_s = min(_CANDIDATE_POLL_S, self.options.retry_s)
-            await asyncio.sleep(poll_s * random.uniform(1.0, 1.2))  # noqa: S311 - two candidates should not stay in step
+            poll_s = min(_CANDIDATE_POLL_S, self.options.retry_s) * random.uniform(1.0, 1.2)  # noqa: S311 - not in step with others
+            expires_s = self._changed_s + (self._record.duration_s if self._record else 0.0) - self._clock.monotonic_s()
+            await asyncio.sleep(min(poll_s, expires_s + _JUST_AFTER_S) if expires_s > 0 else poll_s)
         log.info("leading", extra={"fields": {"identity": self.identity, "transitions": self.transitions}})
 
     async def hold(self) -> None:
@@ -180,9 +185,11 @@ class Lease:
 
     def _observe(self, obj: dict[str, Any]) -> None:
         self._version = obj["metadata"]["resourceVersion"]
-        self.observed_s = self._clock.monotonic_s()
+        now_s, looked_s = self._clock.monotonic_s(), self.observed_s
+        self.observed_s = now_s
         if (record := LeaseRecord.of(obj)) != self._record:
-            self._record, self._changed_s = record, self._clock.monotonic_s()
+            earliest_s = now_s - record.duration_s * _LOOK_SHARE
+            self._record, self._changed_s = record, now_s if looked_s is None else max(looked_s, earliest_s)
 
     async def _put(self, record: LeaseRecord) -> None:
         metadata = {"name": self.options.name, "namespace": self.options.namespace}

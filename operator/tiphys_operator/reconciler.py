@@ -24,7 +24,7 @@ _FORBIDDEN, _NOT_FOUND = 403, 404
 _SETTLE_S = 0.1  # events come in bunches (kubectl apply of a directory): one round for all of them
 _AGAIN_S = 1.0
 _BACKOFF_START_S, _BACKOFF_MAX_S = 1.0, 60.0
-_DEADLINE_S = 300.0
+_DEADLINE_S = 120.0  # less than after which a leader counts as dead
 
 
 class Reconciler:
@@ -79,7 +79,8 @@ class Reconciler:
             self._health.watch.listed({policy.uid: policy.version for policy in seen.policies})
         if self._reader is not None:
             self._reader.keep_only({policy.key for policy in seen.policies})
-        planned = plan(seen, self._own_namespace, self._scheduler_name)
+        # a thousand policies in one namespace are compared pair by pair: the Lease must be renewed meanwhile
+        planned = await asyncio.to_thread(plan, seen, self._own_namespace, self._scheduler_name)
         complete = await self._write(planned)
         self._report(seen, planned, started_s)
         return complete

@@ -72,7 +72,9 @@ class Process:
 def environment(**settings: object) -> dict[str, str]:
     ours = {"PORT": 0, "STATUS_PORT": 0, "STATUS_HOST": "127.0.0.1", "EXPLAIN_PORT": 0, **settings}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TIPHYS_", "KUBE"))}
-    return kept | {f"TIPHYS_EXTENDER_{name}": str(value) for name, value in ours.items()}
+    kubeconfig = ours.pop("KUBECONFIG", None)
+    given = {} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}
+    return kept | given | {f"TIPHYS_EXTENDER_{name}": str(value) for name, value in ours.items()}
 
 
 @contextlib.contextmanager

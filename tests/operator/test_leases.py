@@ -79,6 +79,37 @@ async def test_takeover_happens_15_s_after_the_last_change_was_seen_whatever_the
     assert b.transitions == a.transitions + 1
 
 
+async def test_a_candidate_that_looks_often_takes_over_15_s_after_the_renewal_not_after_it_noticed(
+    client: KubeClient, clock: ManualClock
+) -> None:
+    a, b = lease(client, clock, "a"), lease(client, clock, "b")
+    assert await a.try_acquire_or_renew()
+    clock.advance(1)
+    assert not await b.try_acquire_or_renew()
+    assert await a.try_acquire_or_renew()
+    clock.advance(0.5)
+    assert not await b.try_acquire_or_renew()  # sees only now what happened half a second ago
+    clock.advance(14.4)
+    assert not await b.try_acquire_or_renew()
+    clock.advance(0.2)
+    assert await b.try_acquire_or_renew()
+
+
+async def test_a_candidate_that_was_cut_off_grants_the_leader_all_but_one_second(client: KubeClient, clock: ManualClock) -> None:
+    a, b = lease(client, clock, "a"), lease(client, clock, "b")
+    assert await a.try_acquire_or_renew()
+    assert not await b.try_acquire_or_renew()
+    for _ in range(20):
+        clock.advance(2)
+        assert await a.try_acquire_or_renew()
+    assert not await b.try_acquire_or_renew()  # back after 40 s: the last look must not count
+    clock.advance(13.9)
+    assert not await b.try_acquire_or_renew()
+    assert not a.held
+    clock.advance(0.2)
+    assert await b.try_acquire_or_renew()
+
+
 @pytest.mark.parametrize("skew_s", [-600.0, 600.0])
 async def test_at_no_instant_do_two_skewed_candidates_both_hold_it(client: KubeClient, clock: ManualClock, skew_s: float) -> None:
     a = lease(client, clock, "a")

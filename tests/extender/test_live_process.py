@@ -1,0 +1,126 @@
+"""The process against an API server: what a cluster of 5,000 nodes and 10,000 pods costs it, and how it lives through outages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import policy_object
+from tests.extender.fake_api import FakeApi, fake_api
+from tests.extender.harness import arguments, check_contract
+from tests.extender.test_process import Process, started
+from tests.extender.test_watches import NODES, PODS, SWITCH, bound_json, node_json
+from tiphys_extender.watches import POLICIES_PATH
+from tiphys_models.clients.access import ApiAccess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+MIB = 2**20
+
+
+def kubeconfig(directory: Path, access: ApiAccess) -> Path:
+    path = directory / "kubeconfig"
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": access.server}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+async def until(what: Callable[[], Any], within_s: float) -> Any:
+    """What it gives once that is true; looked at in a thread, the fake API server needs the loop."""
+    async with asyncio.timeout(within_s):
+        while not (found := await asyncio.to_thread(what)):
+            await asyncio.sleep(0.1)
+    return found
+
+
+def ready(extender: Process) -> bool:
+    return extender.call("status", "GET", "/readyz")[0] == 200
+
+
+def state(extender: Process) -> dict[str, Any]:
+    return json.loads(extender.call("explain", "GET", "/v1/state")[1])  # type: ignore[no-any-return]
+
+
+def ask(extender: Process, uid: str, names: list[str]) -> set[int]:
+    status, answer = extender.call("prioritize", "POST", "/prioritize", json.dumps(arguments(names, uid=uid)).encode())
+    assert status == 200
+    check_contract(answer, names)
+    return {entry["Score"] for entry in json.loads(answer)}
+
+
+async def test_five_thousand_nodes_and_ten_thousand_pods_fit_into_150_mib(tmp_path: Path) -> None:
+    async with fake_api() as (api, access):
+        padding = {f"example.com/note-{i}": "x" * 250 for i in range(10)}  # a real pod has about 3.5 kB
+        for index in range(5_000):
+            api.put(NODES, node_json(f"n{index}"))
+        for index in range(10_000):
+            pod = bound_json(f"p{index}", f"n{index % 5000}")
+            pod["metadata"]["annotations"] = padding
+            pod["metadata"]["labels"]["tiphys.io/function"] = f"f{index % 12}"
+            api.put(PODS, pod)
+        api.put(POLICIES_PATH, policy_object(mode="Active", policy="least-connections"))
+        with await asyncio.to_thread(_started, tmp_path, access) as extender:
+            await until(lambda: ready(extender), 60)
+            for index in range(50):
+                names = [f"n{(index * 97 + k) % 5000}" for k in range(500)]
+                assert max(await asyncio.to_thread(ask, extender, f"u{index}", names)) == 10
+            found = await asyncio.to_thread(state, extender)
+            assert (found["nodes"], found["pods"]) == (5_000, 10_050)
+            assert found["peakMemoryBytes"] <= 150 * MIB
+            assert found["torchImported"] is False
+
+
+def _started(directory: Path, access: ApiAccess, **settings: object) -> Any:
+    class Entered:
+        """The process, started in a thread and ended by the test."""
+
+        def __init__(self) -> None:
+            self._context = started(directory, KUBECONFIG=kubeconfig(directory, access), OWN_NAMESPACE="tiphys-system", **settings)
+            self._process = self._context.__enter__()
+
+        def __enter__(self) -> Process:
+            return self._process
+
+        def __exit__(self, *exception: object) -> None:
+            self._context.__exit__(None, None, None)
+
+    return Entered()
+
+
+async def test_an_outage_of_the_api_server_is_survived_and_the_kill_switch_reaches_a_running_process(tmp_path: Path) -> None:
+    async with fake_api() as (api, access):
+        small(api)
+        with await asyncio.to_thread(_started, tmp_path, access) as extender:
+            await until(lambda: ready(extender), 20)
+            assert max(await asyncio.to_thread(ask, extender, "a", ["n0", "n1"])) == 10
+            for path in (NODES, PODS, POLICIES_PATH):  # open watches break, and for a while nothing answers
+                api.faults[path] += ["cut", "rst", 503, "garbage"]
+            await until(lambda: not any(api.faults.values()), 20)
+            api.put(NODES, node_json("n2"))
+            await until(lambda: state(extender)["nodes"] == 3, 20)
+            assert ready_now(await asyncio.to_thread(state, extender))
+            switch = {"metadata": {"name": "tiphys-switch", "namespace": "tiphys-system"}, "data": {"enabled": "false"}}
+            api.put(SWITCH, switch)
+            await until(lambda: state(extender)["enabled"] is False, 5)
+            assert await asyncio.to_thread(ask, extender, "b", ["n0", "n1"]) == {5}
+
+
+def small(api: FakeApi) -> None:
+    api.put(NODES, node_json("n0"))
+    api.put(NODES, node_json("n1"))
+    api.put(POLICIES_PATH, policy_object(mode="Active", policy="least-connections"))
+
+
+def ready_now(found: dict[str, Any]) -> bool:
+    return found["ready"] is True and found["problem"] == ""
