@@ -10,6 +10,8 @@ pytest.importorskip("numba")
 
 from tiphys_cli.app import app
 from tiphys_cli.bench.placement import FIVE, Plan, claims, summarise
+from tiphys_cli.bench.placement_tables import tables
+from tiphys_cli.bench.report import Result
 from tiphys_models.sim.workloads import MULTI
 
 TIMES = {"hashing": 6.0, "round-robin": 5.4, "least-connections": 5.0, "greedy": 6.6, "static-rank": 4.2, "clairvoyant": 2.7}
@@ -76,3 +78,14 @@ def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tm
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_tables_for_people_are_short_and_sorted() -> None:
+    made = rows(faasrank=3.0, **{"warm-first": 3.3})
+    result = Result("placement", False, (0, 1), 1.0, {}, made, summarise(made), claims(made))
+    (_, policies), (_, workloads), (_, scenarios), (_, ratios) = tables(result)
+    assert [line["policy"] for line in policies][:2] == ["greedy", "hashing"]
+    assert policies[-1]["policy"] == "clairvoyant"
+    assert len(workloads) == 11  # ten, and their mean
+    assert scenarios[0]["faasrank"] == policies[-2]["% of hashing"]
+    assert ratios[0]["over warm-first"].startswith("0.90")

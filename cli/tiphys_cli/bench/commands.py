@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,7 +15,7 @@ from rich.table import Table
 from tiphys_cli.bench import extender as extender_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
 from tiphys_cli.bench.plots import Bars, svg
-from tiphys_cli.bench.report import Result
+from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
 from tiphys_models.domain.errors import InvalidInput, TiphysError
@@ -112,12 +112,14 @@ def placement(
         return placement_bench.run(plan, tell)
 
     result = _guarded(work)
+    from tiphys_cli.bench.placement_tables import tables  # noqa: PLC0415
+
     if out is not None:
         from tiphys_cli.bench.placement_plots import draw  # noqa: PLC0415
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
-    _finish(result, json=json, out=out, check=check, plots={})
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
@@ -146,7 +148,9 @@ def _end(console: Console, error: Exception, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def _finish(result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars]) -> None:
+def _finish(
+    result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars], tables: Sequence[tuple[str, Sequence[Row]]] = ()
+) -> None:
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "result.json").write_bytes(orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -155,14 +159,14 @@ def _finish(result: Result, *, json: bool, out: Path | None, check: bool, plots:
     if json:
         typer.echo(orjson.dumps(result.as_json()).decode())
     else:
-        _print_tables(result)
+        _print_tables(result, tables or (("rows", result.rows), ("summary", result.summary)))
     if check and not result.holds:
         raise typer.Exit(1)
 
 
-def _print_tables(result: Result) -> None:
+def _print_tables(result: Result, tables: Sequence[tuple[str, Sequence[Row]]]) -> None:
     console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=_FILE_WIDTH)
-    for title, rows in (("rows", result.rows), ("summary", result.summary)):
+    for title, rows in tables:
         keys = list(dict.fromkeys(key for row in rows for key in row))
         table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))
         for row in rows:
