@@ -32,6 +32,7 @@ def placement(
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts, checkpoints and learning curves")] = Path("out/train/placement"),
     steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
+    workload: Annotated[str | None, typer.Option(help="train on this workload alone, such as SC; default: all of the preset's")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in --out")] = False,
     ray: Annotated[
         bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")
@@ -40,7 +41,7 @@ def placement(
     """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, resume, ray, errors)
+        _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, workload, resume, ray, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
@@ -49,10 +50,13 @@ def placement(
         raise typer.Exit(1) from error
 
 
-def _train(name: str, seeds: Sequence[int], out: Path, steps: int | None, resume: bool, ray: bool, errors: Console) -> None:
+def _train(
+    name: str, seeds: Sequence[int], out: Path, steps: int | None, workload: str | None, resume: bool, ray: bool, errors: Console
+) -> None:
     try:
         from dataclasses import replace  # noqa: PLC0415
 
+        from tiphys_models.sim.workloads import KINDS  # noqa: PLC0415
         from tiphys_models.train.export import SCRAPE_WINDOWS_S, write_artifact  # noqa: PLC0415
         from tiphys_models.train.placement import PRESETS, train  # noqa: PLC0415
         from tiphys_models.train.rolling import roller  # noqa: PLC0415
@@ -65,6 +69,10 @@ def _train(name: str, seeds: Sequence[int], out: Path, steps: int | None, resume
         if steps < 1:
             raise InvalidInput(f"--steps wants a whole number from 1 on, it got {steps}")
         chosen = replace(chosen, steps=steps)
+    if workload is not None:
+        if workload not in KINDS:
+            raise InvalidInput(f"no workload is called {workload!r}: there are {', '.join(KINDS)}")
+        chosen = replace(chosen, only=workload)
     results: list[Trained] = []
     with roller(ray=ray) as rolls:
         for seed in seeds:

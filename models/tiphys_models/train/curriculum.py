@@ -18,10 +18,13 @@ _NODES = (5, 7, 20)
 VALIDATION_SEEDS = 3
 
 
-def lessons_of(iteration: int, seed: int, *, size: int = 40, varied: bool = True) -> Sequence[Task]:
-    """Training tasks of one iteration; no seed of one iteration comes again in another. Half of them are the default scenario."""
+def lessons_of(iteration: int, seed: int, *, size: int = 40, varied: bool = True, only: str | None = None) -> Sequence[Task]:
+    """Training tasks of one iteration; no seed of one iteration comes again in another. Half of them are the default scenario.
+
+    `only` names a workload that all of them are.
+    """
     rng = np.random.default_rng([seed, iteration, 7])
-    names = [*MULTI, *MULTI, *KINDS, BURST.name] if varied else list(MULTI)
+    names = [only] if only else [*MULTI, *MULTI, *KINDS, BURST.name] if varied else list(MULTI)
     tasks = []
     for index in range(size):
         scenario = Scenario()

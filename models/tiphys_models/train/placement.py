@@ -50,6 +50,8 @@ class Preset:
     hidden: tuple[int, int] = PAPER_HIDDEN
     ppo: PpoSettings | None = None
     imitation: ImitationSettings | None = None
+    only: str | None = None
+    """Single-workload training: the same arrivals of this workload in every episode (PPO), or only this workload (teacher)."""
 
     @property
     def episodes(self) -> int:
@@ -217,20 +219,22 @@ class _PpoCourse:
     def step(self) -> float:
         """One update."""
         # the ten workloads in turn, each the same arrivals every time it comes, as the paper repeats each 50 times
-        task = self._look(0)[self.done % len(MULTI)]
+        tasks = self._look(0)
+        task = tasks[self.done % len(tasks)]
         self.student, report = self._ppo.update(self.student, task, self._seed * 1_000_003 + self.done, self._rolls)
         self.done += 1
         return report.mean_completion_s
 
     def _look(self, _iteration: int) -> Sequence[Task]:
-        return lessons_of(0, self._seed, size=len(MULTI), varied=False)
+        only = self._preset.only
+        return lessons_of(0, self._seed, size=1 if only else len(MULTI), varied=False, only=only)
 
 
 class _TeacherCourse:
     def __init__(self, preset: Preset, seed: int, rolls: Roller) -> None:
         assert preset.imitation is not None  # noqa: S101 - chosen by it
         settings = replace(preset.imitation, iterations=preset.steps)
-        self._teaching = Teaching(lambda iteration: lessons_of(iteration, seed), settings, seed, rolls)
+        self._teaching = Teaching(lambda iteration: lessons_of(iteration, seed, only=preset.only), settings, seed, rolls)
 
     @property
     def done(self) -> int:

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tiphys_cli.app import app
+
+pytest.importorskip("torch")
+pytest.importorskip("numba")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "dqn"], "no preset is called 'dqn'"),
+        (["--workload", "M11"], "no workload is called 'M11'"),
+        (["--steps", "0"], "from 1 on"),
+        (["--resume"], "without --resume"),
+    ],
+)
+def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "placement", "--preset", "faasrank-rollouts", "--out", str(tmp_path), *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
