@@ -16,7 +16,13 @@ MIB = 2**20
 
 
 def node(name: str = "n0", **changes: Any) -> NodeFacts:
-    facts: dict[str, Any] = {"cpu_milli": 8000, "memory_bytes": 16 * GIB, "schedulable": True, "instance_type": "B4ms", "images": frozenset()}
+    facts: dict[str, Any] = {
+        "cpu_milli": 8000,
+        "memory_bytes": 16 * GIB,
+        "schedulable": True,
+        "instance_type": "B4ms",
+        "images": frozenset(),
+    }
     return NodeFacts(name=name, **(facts | changes))
 
 
