@@ -7,6 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from tiphys_extender.decide import Decision, Ranking, World, decide
@@ -47,15 +48,15 @@ class Answerer:
         started_s = self._clock.monotonic_s()
         call = parse_call(body)
         try:
-            decision, answer, seen = self._decide(call, started_s + self._limits.deadline_s)
+            decision, answer = self._decide(call, started_s + self._limits.deadline_s)
         except Exception as error:  # noqa: BLE001 - an answer that makes no difference beats none, whatever went wrong
             _log.error(
                 "decision failed", extra={"fields": {"pod": _pod_name(call.pod), "error": type(error).__name__, "where": _where(error)}}
             )
             decision = Decision("neutral", NeutralReason.INTERNAL_ERROR, None, None, None, call.names, None)
-            answer, seen = encode_neutral(call.names, plain=call.plain), None
+            answer = encode_neutral(call.names, plain=call.plain)
         took_s = self._clock.monotonic_s() - started_s
-        return answer, lambda: self._remember(decision, seen, took_s)
+        return answer, lambda: self._conclude(decision, took_s)
 
     def floor(self, body: bytes) -> bytes:
         """What any answer costs: the same decoding, checks and encoding, and no decision."""
@@ -69,24 +70,29 @@ class Answerer:
             return 0.0
         return Counter(self._recent).most_common(1)[0][1] / len(self._recent)
 
-    def _decide(self, call: Call, deadline_s: float) -> tuple[Decision, bytes, Glimpse | None]:
+    def _decide(self, call: Call, deadline_s: float) -> tuple[Decision, bytes]:
         clock = self._clock
         names = call.names
         if len(names) > self._limits.max_names:
             decision = Decision("neutral", NeutralReason.TOO_MANY_NAMES, None, None, None, names, None)
-            return decision, encode_neutral(names, plain=call.plain), None
-        now_s = clock.now_s()
-        decision = decide(self._world, call.pod, names, now_s, lambda: clock.monotonic_s() < deadline_s)
+            return decision, encode_neutral(names, plain=call.plain)
+        decision = decide(self._world, call.pod, names, clock.now_s(), lambda: clock.monotonic_s() < deadline_s)
         ranking = decision.ranking
-        if ranking is None or decision.request is None:
-            return decision, encode_neutral(names, plain=call.plain), None
-        if not decision.reserves:
-            return decision, encode_neutral(names, plain=call.plain), self._glance(decision.request, ranking)
-        best_first = [names[i] for i in ranking.best_first]
-        answer = encode_ranked(best_first, plain=call.plain)
-        seen = self._glance(decision.request, ranking)  # before the reservation changes it
-        self._world.state.decided(decision.request, best_first[0], now_s)
-        return decision, answer, seen
+        if ranking is None or not decision.reserves:
+            return decision, encode_neutral(names, plain=call.plain)
+        # itemgetter gives a tuple for two and more, and is three times as fast as a comprehension
+        best_first = itemgetter(*ranking.best_first)(names) if len(names) > 1 else names
+        return decision, encode_ranked(best_first, plain=call.plain)
+
+    def _conclude(self, decision: Decision, took_s: float) -> None:
+        """Reserve and remember, as soon as the answer is on its way and before the loop reads another request."""
+        ranking, request = decision.ranking, decision.request
+        seen: Glimpse | None = None
+        if ranking is not None and request is not None:
+            seen = self._glance(request, ranking)  # before the reservation changes it
+            if decision.reserves:
+                self._world.state.decided(request, decision.names[ranking.best_first[0]], self._clock.now_s())
+        self._remember(decision, seen, took_s)
 
     def _remember(self, decision: Decision, seen: Glimpse | None, took_s: float) -> None:
         """Counters and the decision log: nothing here may cost an answer."""

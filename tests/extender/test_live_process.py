@@ -39,7 +39,7 @@ def kubeconfig(directory: Path, access: ApiAccess) -> Path:
 async def until(what: Callable[[], Any], within_s: float) -> Any:
     """What it gives once that is true; looked at in a thread, the fake API server needs the loop."""
     async with asyncio.timeout(within_s):
-        while not (found := await asyncio.to_thread(what)):
+        while not (found := await asyncio.to_thread(what)):  # noqa: ASYNC110 - another process, seen over HTTP only
             await asyncio.sleep(0.1)
     return found
 
