@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -33,7 +32,7 @@ class AnswerLimits:
 
 
 class Answerer:
-    """Decides, reserves and answers. The book-keeping comes back as a function to be called once the answer is on its way."""
+    """Decides and answers; reserves and remembers afterwards."""
 
     def __init__(self, world: World, decisions: DecisionLog, metrics: Metrics, clock: Clock, limits: AnswerLimits) -> None:
         self._world = world
@@ -42,9 +41,11 @@ class Answerer:
         self._clock = clock
         self._limits = limits
         self._recent: deque[str] = deque(maxlen=_RECENT)
+        self._unsettled: deque[tuple[Decision, float]] = deque()
 
-    def prioritize(self, body: bytes) -> tuple[bytes, Callable[[], None]]:
-        """The answer to a prioritize call; BadRequest if its candidates cannot be read."""
+    def prioritize(self, body: bytes) -> bytes:
+        """The answer to a prioritize call; BadRequest if its candidates cannot be read. `settle` it once it has been sent."""
+        self.settle()
         started_s = self._clock.monotonic_s()
         call = parse_call(body)
         try:
@@ -55,8 +56,14 @@ class Answerer:
             )
             decision = Decision("neutral", NeutralReason.INTERNAL_ERROR, None, None, None, call.names, None)
             answer = encode_neutral(call.names, plain=call.plain)
-        took_s = self._clock.monotonic_s() - started_s
-        return answer, lambda: self._conclude(decision, took_s)
+        self._unsettled.append((decision, self._clock.monotonic_s() - started_s))
+        return answer
+
+    def settle(self) -> None:
+        """Reserve and log what has been answered. It costs half as much as an answer, so the scheduler does not wait for it;
+        the next decision does, so that it always sees every reservation."""
+        while self._unsettled:
+            self._conclude(*self._unsettled.popleft())
 
     def floor(self, body: bytes) -> bytes:
         """What any answer costs: the same decoding, checks and encoding, and no decision."""
@@ -85,7 +92,6 @@ class Answerer:
         return decision, encode_ranked(best_first, plain=call.plain)
 
     def _conclude(self, decision: Decision, took_s: float) -> None:
-        """Reserve and remember, as soon as the answer is on its way and before the loop reads another request."""
         ranking, request = decision.ranking, decision.request
         seen: Glimpse | None = None
         if ranking is not None and request is not None:

@@ -23,24 +23,28 @@ _log = logging.getLogger(__name__)
 
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
+_SETTLE_AFTER_S = 0.001
+"""By then the scheduler has read the answer; done at once, the book-keeping would fight with it for a core on a busy machine."""
 
 
 class HotEndpoint:
     """POST only; reads at most `max_body_bytes`, answers with Content-Length, keeps the connection."""
 
-    def __init__(self, answer: Callable[[bytes], tuple[bytes, Callable[[], None] | None]], metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(
+        self, answer: Callable[[bytes], bytes], metrics: Metrics, max_body_bytes: int, afterwards: Callable[[], None] | None = None
+    ) -> None:
         self._answer = answer
+        self._afterwards = afterwards
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        after: Callable[[], None] | None = None
         status, closing = 200, False
         try:
             if scope["method"] != "POST":
                 raise BadRequest("method", 405)
-            answer, after = self._answer(await self._body(scope, receive))
+            answer = self._answer(await self._body(scope, receive))
         except BadRequest as bad:
             self._metrics.bad_requests[bad.reason].inc()
             if bad.reason == "disconnected":
@@ -59,9 +63,8 @@ class HotEndpoint:
             headers.append((b"allow", b"POST"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
-        if after is not None:
-            # the answer leaves the process at the end of this turn of the loop: what only we need to know can wait until then
-            asyncio.get_running_loop().call_soon(after)
+        if self._afterwards is not None:
+            asyncio.get_running_loop().call_later(_SETTLE_AFTER_S, self._afterwards)
 
     async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
         for name, value in scope["headers"]:
@@ -88,7 +91,7 @@ class HotEndpoint:
 def make_hot_app(answerer: Answerer, metrics: Metrics, *, max_body_bytes: int, expose_floor: bool) -> FastAPI:
     """The application behind the scheduler's listener."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.router.routes.append(Route("/prioritize", HotEndpoint(answerer.prioritize, metrics, max_body_bytes)))
+    app.router.routes.append(Route("/prioritize", HotEndpoint(answerer.prioritize, metrics, max_body_bytes, answerer.settle)))
     if expose_floor:
-        app.router.routes.append(Route("/floor", HotEndpoint(lambda body: (answerer.floor(body), None), metrics, max_body_bytes)))
+        app.router.routes.append(Route("/floor", HotEndpoint(answerer.floor, metrics, max_body_bytes)))
     return app

@@ -140,6 +140,7 @@ class _Parts:
             for task in (stopped, *jobs, *serving):
                 task.cancel()
             await asyncio.gather(stopped, *jobs, *serving, return_exceptions=True)
+            self.answerer.settle()
             await ticker.flush()
         return EXIT_FAILED if failed else 0
 

@@ -64,8 +64,8 @@ class Extender:
 
     def ask_raw(self, body: bytes) -> dict[str, int]:
         """The same for any body."""
-        answer, after = self.answerer.prioritize(body)
-        after()
+        answer = self.answerer.prioritize(body)
+        self.answerer.settle()
         return {entry["Host"]: entry["Score"] for entry in decode_as_go(answer)}
 
     def read(self, **columns: dict[str, float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.builders import node, pod, policy_object
-from tests.extender.harness import ACTIVE, Extender, pod_json, untrained
+from tests.extender.harness import ACTIVE, Extender, arguments, decode_as_go, pod_json, untrained
 from tiphys_extender.answer import AnswerLimits
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.routing import in_canary
@@ -396,3 +397,12 @@ def test_pod_json_of_the_tests_carries_a_secret_that_no_record_keeps() -> None:
     record = extender.decisions.of_uid("u0")[0]
     detail = extender.decisions.detail(record.seq)
     assert "hunter2" not in str(record.as_json()) + str(detail)
+
+
+def test_a_decision_sees_the_reservations_of_all_answers_before_it_even_if_nobody_settled_them() -> None:
+    extender = Extender(nodes=2, policies=[policy_object(mode="Active", policy="least-connections")])
+    winners = set()
+    for uid in ("a", "b"):
+        answer = decode_as_go(extender.answerer.prioritize(json.dumps(arguments(["n0", "n1"], uid=uid)).encode()))
+        winners.add(next(entry["Host"] for entry in answer if entry["Score"] == 10))
+    assert winners == {"n0", "n1"}

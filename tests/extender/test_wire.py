@@ -21,7 +21,7 @@ SMALLEST = b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":null},"status"
 
 def test_the_smallest_real_request_is_answered_byte_for_byte() -> None:
     extender = Extender(nodes=0)
-    answer, _ = extender.answerer.prioritize(SMALLEST)
+    answer = extender.answerer.prioritize(SMALLEST)
     assert answer == b'[{"Host":"a","Score":5},{"Host":"b","Score":5},{"Host":"c","Score":5}]'
 
 
@@ -54,8 +54,8 @@ def test_a_ranked_answer_is_pinned_byte_for_byte() -> None:
 )
 def test_readable_names_always_get_a_full_answer(body: bytes, names: list[str]) -> None:
     extender = Extender(nodes=2)
-    answer, after = extender.answerer.prioritize(body)
-    after()
+    answer = extender.answerer.prioritize(body)
+    extender.answerer.settle()
     check_contract(answer, names)
 
 
@@ -97,7 +97,7 @@ def test_a_megabyte_of_labels_is_answered() -> None:
     labels = {f"label-{i}": "v" * 1000 for i in range(1000)}
     body = json.dumps(arguments(["n0", "n1", "n2"], metadata={"labels": labels})).encode()
     assert len(body) > 1_000_000
-    answer, _ = extender.answerer.prioritize(body)
+    answer = extender.answerer.prioritize(body)
     check_contract(answer, ["n0", "n1", "n2"])
 
 
@@ -132,8 +132,8 @@ def requests(draw: st.DrawFn) -> tuple[bytes, list[str]]:
 def test_no_answer_can_be_rejected_by_go(request: tuple[bytes, list[str]]) -> None:
     body, names = request
     extender = EXTENDER
-    answer, after = extender.answerer.prioritize(body)
-    after()
+    answer = extender.answerer.prioritize(body)
+    extender.answerer.settle()
     check_contract(answer, names)
 
 
@@ -152,11 +152,11 @@ def test_every_name_survives_encoding(names: list[str]) -> None:
 @settings(deadline=None)
 def test_any_json_is_answered_or_refused_with_a_reason(content: Any) -> None:
     try:
-        answer, after = EXTENDER.answerer.prioritize(orjson.dumps(content))
+        answer = EXTENDER.answerer.prioritize(orjson.dumps(content))
     except BadRequest as bad:
         refused = bad.reason, bad.status
     else:
-        after()
+        EXTENDER.answerer.settle()
         decode_as_go(answer)
         return
     assert refused in ((reason, 400) for reason in ("not-an-object", "no-names", "bad-names"))

@@ -1,0 +1,61 @@
+"""Benchmarks as a script calls them: one JSON object, the keys of the contract, claims that do not end the run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROW = {"policy", "names", "calls", "p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "model_scored", "peak_mib"}
+RATE_ROW = {
+    "nodes", "names", "pods", "with_pods_per_s", "without_pods_per_s", "ratio", "with_cpu_ms_per_pod", "without_cpu_ms_per_pod",
+    "model_scored", "run",
+}  # fmt: skip
+OBJECT = ["bench", "version", "quick", "seeds", "wall_seconds", "inputs", "rows", "summary", "claims"]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tiphys_cli", "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+
+def printed(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert run.returncode == 0, run.stderr
+    answer: dict[str, Any] = json.loads(run.stdout)
+    assert list(answer) == OBJECT
+    assert answer["quick"] is True
+    assert all(claim.keys() == {"id", "value", "bound", "holds"} for claim in answer["claims"])
+    return answer
+
+
+def test_bench_extender_prints_one_object_and_writes_its_files(tmp_path: Path) -> None:
+    answer = printed(bench("extender", "--quick", "--json", "--out", str(tmp_path)))
+    assert [row["names"] for row in answer["rows"]] == [10, 100, 500, 1000, 5000]
+    assert all(row.keys() >= ROW for row in answer["rows"])
+    assert all(row["connections"] == 1 for row in answer["rows"])
+    assert min(row["model_scored"] for row in answer["rows"]) > 0.9
+    assert not answer["inputs"]["torch_imported"]
+    assert json.loads((tmp_path / "result.json").read_text()) == answer
+    assert (tmp_path / "extender.svg").read_text().startswith("<svg ")
+
+
+@pytest.mark.needs_local
+@pytest.mark.timeout(300)
+def test_bench_scheduler_prints_one_object() -> None:
+    answer = printed(bench("scheduler", "--quick", "--json", "--nodes", "120"))
+    assert [row["sampling"] for row in answer["rows"]] == ["83%", "default"]
+    assert all(row.keys() >= RATE_ROW for row in answer["rows"])
+    assert all(row["ratio"] == pytest.approx(row["with_pods_per_s"] / row["without_pods_per_s"], rel=0.01) for row in answer["rows"])
+    assert answer["rows"][0]["names"] == 100
+
+
+@pytest.mark.parametrize(
+    "arguments", [("extender", "--seeds", "0,0"), ("extender", "--seeds", "x"), ("scheduler", "--nodes", "1"), ("nothing",)]
+)
+def test_bad_input_ends_with_status_2_and_says_why(arguments: tuple[str, ...]) -> None:
+    run = bench(*arguments)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.strip()
