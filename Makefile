@@ -39,7 +39,7 @@ setup: $(VENV)/.dev ## install everything for checks and tests into .venv
 
 lock: $(VENV)/.dev ## recompute requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install -q uv
-	@for set in run dev operator extender train; do \
+	@for set in run dev operator extender train rollouts; do \
 	  $(BIN)/uv pip compile pyproject.toml --extra $$set --extra build --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url -q -o requirements/$$set.txt || exit 1; done
 
