@@ -63,6 +63,7 @@ def demo(
     shape = WorkloadShape(span_s=_QUICK_SPAN_S, least_calls=_QUICK_CALLS[0], most_calls=_QUICK_CALLS[1]) if quick else WorkloadShape()
     options = DemoOptions(_policies(policies), _seeds(seeds), nodes, shape, chart, name, keep)
     # A second program that wants us to end gets what Ctrl-C gets: an orderly end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     signal.signal(signal.SIGTERM, _interrupt)
     result = _attempt(lambda: _perform(options, console, progress, out, as_markdown, begin_s))
     if result is None:
