@@ -64,8 +64,6 @@ def _app(settle: Settle) -> FastAPI:
 def make_status_app(
     metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None, settle: Settle = _nothing
 ) -> FastAPI:
-    metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None, settle: Settle = _nothing
-) -> FastAPI:
     """Metrics, probes and the decision log."""
     app = _app(settle)
 
@@ -104,8 +102,6 @@ def make_status_app(
 
 
 def make_explain_app(
-    world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float, settle: Settle = _nothing
-) -> FastAPI:
     world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float, settle: Settle = _nothing
 ) -> FastAPI:
     """Explain and state, on loopback only: who may port-forward to the pod may read it."""
