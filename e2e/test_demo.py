@@ -108,7 +108,7 @@ def test_every_call_is_done_and_the_policies_decide(start: Callable[..., Demo], 
 
 def test_an_interrupt_in_the_middle_ends_every_process(start: Callable[..., Demo]) -> None:
     demo = start("--policies", "warm-first")
-    demo.wait_for("s of calls, seed 0")
+    demo.wait_for("s of calls, seed 20")
     processes = running()
     assert {"etcd", "kube-apiserver", "tiphys-extender", "tiphys-operator", "tiphys-scheduler", "prometheus"} <= {p.name for p in processes}
     demo.process.send_signal(signal.SIGINT)
@@ -119,7 +119,7 @@ def test_an_interrupt_in_the_middle_ends_every_process(start: Callable[..., Demo
 
 def test_a_demo_that_is_killed_leaves_nothing_behind(start: Callable[..., Demo]) -> None:
     demo = start("--policies", "warm-first")
-    demo.wait_for("s of calls, seed 0")
+    demo.wait_for("s of calls, seed 20")
     processes = running()
     demo.process.kill()
     demo.end()

@@ -178,8 +178,8 @@ class _Parts:
     def _open_listeners(self) -> None:
         settings = self._settings
         hot = make_hot_app(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
-        status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file)
-        explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s())
+        status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
+        explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
             "prioritize": self._listen(hot, settings.host, settings.port, hot=True),
             "status": self._listen(status, settings.status_host, settings.status_port),

@@ -46,9 +46,26 @@ class _Json(Response):
         return orjson.dumps(content)
 
 
-def make_status_app(metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None) -> FastAPI:
+Settle = Callable[[], None]
+"""Finishes the book-keeping of answers already sent, so that whoever reads about them sees them."""
+
+
+def _nothing() -> None:
+    """For applications that stand alone."""
+
+
+def _app(settle: Settle) -> FastAPI:
+    async def settled() -> None:
+        settle()
+
+    return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json, dependencies=[Depends(settled)])
+
+
+def make_status_app(
+    metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None, settle: Settle = _nothing
+) -> FastAPI:
     """Metrics, probes and the decision log."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
+    app = _app(settle)
 
     def authorised(authorization: Annotated[str, Header()] = "") -> None:
         if token_file is None:
@@ -84,9 +101,11 @@ def make_status_app(metrics: Metrics, health: Health, decisions: DecisionLog, mo
     return app
 
 
-def make_explain_app(world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float) -> FastAPI:
+def make_explain_app(
+    world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float, settle: Settle = _nothing
+) -> FastAPI:
     """Explain and state, on loopback only: who may port-forward to the pod may read it."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
+    app = _app(settle)
 
     @app.get("/v1/explain")
     async def read_explain(namespace: str = "default", pod: str = "", uid: str = "") -> Response:

@@ -1,9 +1,10 @@
 """`tiphys bench extender`: what one prioritize call costs, beside the floor of the same server in the same run.
 
 The floor is the cheapest honest answer: same server stack, same body read and decoded, every name answered neutral. Real and
-floor calls alternate strictly on one connection, so that both have the same neighbours: what the server puts off until after
-an answer (reservation, log) is paid by the next real call, which waits for it. A second, shorter pass pauses before every call
-as kube-scheduler does (`paced_…`): caches are colder then, for both.
+floor calls alternate strictly on one connection, so that both have the same neighbours. What the server puts off until after an
+answer (reservation, log) falls on the next real call, or on whatever it does a millisecond later, floor calls included. So a
+second, shorter pass pauses before every call as kube-scheduler does (`paced_…`): nothing is left over then, and caches are
+colder for both. Read the two ratios together.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ def up(
 ) -> None:
     """Start a cluster; without --keep it ends with this command (Ctrl-C)."""
     console = Console(highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     signal.signal(signal.SIGTERM, _interrupt)
     cluster = LocalCluster(LocalOptions(name=name, kubernetes=kubernetes, keep=keep))
     try:

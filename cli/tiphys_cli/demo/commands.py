@@ -42,7 +42,7 @@ Outcome = TypeVar("Outcome")
 
 def demo(
     policies: Annotated[str, typer.Option(help="rules to compare with the plain scheduler, by commas")] = ",".join(DEFAULT_POLICIES),
-    seeds: Annotated[str, typer.Option(help="one replay each, by commas; several give intervals")] = "0",
+    seeds: Annotated[str, typer.Option(help="one replay each, by commas; several give intervals")] = "20",
     nodes: Annotated[int, typer.Option(min=3, max=200, help="simulated nodes of each lane")] = NODES_PER_LANE,
     keep: Annotated[bool, typer.Option("--keep", help="go on after the replay, to play with; Ctrl-C or --stop ends it")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="end a demo that was kept, from another terminal")] = False,
@@ -63,6 +63,7 @@ def demo(
     shape = WorkloadShape(span_s=_QUICK_SPAN_S, least_calls=_QUICK_CALLS[0], most_calls=_QUICK_CALLS[1]) if quick else WorkloadShape()
     options = DemoOptions(_policies(policies), _seeds(seeds), nodes, shape, chart, name, keep)
     # A second program that wants us to end gets what Ctrl-C gets: an orderly end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     signal.signal(signal.SIGTERM, _interrupt)
     result = _attempt(lambda: _perform(options, console, progress, out, as_markdown, begin_s))
     if result is None:
@@ -154,7 +155,7 @@ class _Audience:
         if not self.options.keep:
             return [
                 "Next: make demo KEEP=1 leaves all of this running, to ask `tiphys explain pod/NAME` why a pod is where it is;",
-                "      tiphys demo --seeds 0,1,2 tells how far the figures move; tiphys bench --help measures cost and latency.",
+                "      tiphys demo --seeds 20,21,22 tells how far the figures move; tiphys bench --help measures cost and latency.",
             ]
         pod = next((record.pod for record in result.replays[-1].records if record.lane == lane.name and record.cold is False), "")
         named = "" if self.options.name == RUN_NAME else f" --name {self.options.name}"
