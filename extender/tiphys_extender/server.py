@@ -21,7 +21,6 @@ from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_app import make_hot_app
 from tiphys_extender.http_protocol import counting_protocol, open_listener
-from tiphys_extender.logs import set_up
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
@@ -37,9 +36,11 @@ from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.logs import set_up
 from tiphys_models.placement.state import PlacementState, StateLimits
 
 _log = logging.getLogger(__name__)
+_QUIET = dict.fromkeys(("uvicorn", "uvicorn.error", "asyncio"), logging.WARNING)
 
 _KEEP_ALIVE_S = 120  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
 _DRAIN_S = 5
@@ -55,10 +56,10 @@ def run() -> int:
     try:
         settings = read_settings()
     except InvalidInput as error:
-        set_up("info")
+        set_up("info", _QUIET)
         _log.error("cannot start", extra={"fields": {"why": str(error)}})
         return EXIT_BAD_SETTINGS
-    set_up(settings.log_level)
+    set_up(settings.log_level, _QUIET)
     try:
         return uvloop.run(_serve(settings, SystemClock()))
     except TiphysError as error:

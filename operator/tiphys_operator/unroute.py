@@ -12,7 +12,7 @@ from tiphys_models.clients.access import ApiAccess, find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.unroute import ROUTING_NAME, UnrouteReport, unroute
 from tiphys_models.domain.errors import InvalidInput, Unavailable
-from tiphys_operator import logs
+from tiphys_models.logs import set_up
 
 log = logging.getLogger("tiphys_operator.unroute")
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--routing-name", default=ROUTING_NAME, help="name of the MutatingAdmissionPolicy and of its binding")
     parser.add_argument("--scheduler-name", default="tiphys", help="schedulerName that is about to go")
     options = parser.parse_args(arguments)
-    logs.set_up("info")
+    set_up("info")
     try:
         report = asyncio.run(_unroute(find_access(), options.routing_name, options.scheduler_name))
     except (InvalidInput, Unavailable, TimeoutError) as error:

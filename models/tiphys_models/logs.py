@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 
 import orjson
 
@@ -33,12 +34,10 @@ def _clipped(text: str) -> str:
     return text[:_CLIP].encode("utf-8", "replace").decode()
 
 
-def set_up(level: str) -> None:
-    """Everything to standard error."""
+def set_up(level: str, quiet: Mapping[str, int] | None = None) -> None:
+    """Everything to standard error; loggers named in `quiet` speak only from that level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("kopf", "asyncio", "aiohttp.access"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
-    # its only warning is that it leaves the signals to us, which is meant
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    for name, at_least in (quiet or {}).items():
+        logging.getLogger(name).setLevel(max(at_least, logging.getLevelName(level.upper())))
