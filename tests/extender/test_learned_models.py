@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ class Running:
     watches: Watches
     learned: LearnedModels
     directory: Path
-    seeds: dict[str, int] = field(default_factory=dict)
 
     @property
     def store(self) -> ModelStore:
@@ -67,7 +66,8 @@ class Running:
 
     @property
     def described(self) -> dict[str, Any]:
-        return next(d for d in self.store.describe() if d["source"] == Source.LEARNED)
+        found = [d for d in self.store.describe() if d["source"] == Source.LEARNED]
+        return found[0] if found else {"sha256": "", "refused": "", "stage": ""}
 
 
 class OneObject(FakeApi):
@@ -133,7 +133,7 @@ async def test_a_config_map_that_comes_late_is_found(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         config_map, model = published(tmp_path)
         run.api.put(MODELS, model)
-        await run.until(lambda: bool(run.store.describe()) and run.described["refused"] == "Missing")
+        await run.until(lambda: run.described["refused"] == "Missing")
         run.api.put(f"{CONFIG_MAPS}/{config_map['metadata']['name']}", config_map)
         await run.until(lambda: serving(run.store) == model["spec"]["sha256"])
 
