@@ -126,8 +126,10 @@ def _row(obj: Mapping[str, Any]) -> dict[str, Any]:
 def _evaluation(card: ModelCard) -> dict[str, str] | None:
     """What training wrote into the card, in one line."""
     training = (card.model_extra or {}).get("training")
+    if not isinstance(training, dict):
+        return None
     metric = "validation_pct_of_hashing"
-    value = training.get(metric) if isinstance(training, dict) else None
+    value = training.get(metric)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return {
