@@ -181,7 +181,8 @@ ENTRIES: dict[str, Entry] = {
             "`kubectl get lm -A`: condition `Accepted` names the check; the extender's log names model, source and check.",
         ),
         (
-            "Publish card and weights again, together (`tiphys model publish`); or name the former ConfigMap in spec.weights, or delete the LearnedModel.",
+            "Publish card and weights again, together (`tiphys model publish`); or name the former ConfigMap in spec.weights; "
+            "or delete the LearnedModel.",
         ),
     ),
     "TiphysInvalidPolicies": Entry(
