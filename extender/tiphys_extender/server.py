@@ -22,6 +22,7 @@ from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_listener import HotListener, HotRoutes
 from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
@@ -32,6 +33,7 @@ from tiphys_extender.ticker import Ticker
 from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
@@ -89,7 +91,7 @@ class _Parts:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
         self.metrics = Metrics()
-        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s)
+        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
         state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
@@ -169,7 +171,11 @@ class _Parts:
             fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
         else:
             client = await stack.enter_async_context(KubeClient(find_access(), user_agent="tiphys-extender"))
-            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap)
+            learned = None
+            if settings.own_namespace:
+                learned = LearnedModels(client, self.models, metrics, settings.own_namespace, settings.models_dir)
+                self._jobs.append(learned.run)
+            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap, learned)
             self._jobs.append(self.watches.run)
         if fixed is not None:
             readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
