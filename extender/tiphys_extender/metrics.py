@@ -13,7 +13,7 @@ from tiphys_models.policies.registry import PolicyName
 KINDS = ("nodes", "pods", "policies", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
-CODES = ("200", "400", "405", "408", "413", "500")
+CODES = ("200", "400", "404", "405", "408", "413", "500")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "partly-missing")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")

@@ -23,8 +23,8 @@ from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
 _log = logging.getLogger(__name__)
 
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Finished pods are no load: the API server turns the change into DELETED for such a watch."""
+RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Pods without a node and finished ones are no load; the API server turns such a change into ADDED or DELETED for this watch."""
 
 
 class NodeSink:
@@ -233,7 +233,7 @@ class Watches:
         }
         paths: dict[str, tuple[str, Mapping[str, str]]] = {
             "nodes": ("/api/v1/nodes", {}),
-            "pods": ("/api/v1/pods", {"fieldSelector": UNFINISHED}),
+            "pods": ("/api/v1/pods", {"fieldSelector": RUNNING}),
             "policies": (POLICIES_PATH, {}),
         }
         if world.own_namespace and switch_configmap:
