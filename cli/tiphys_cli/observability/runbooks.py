@@ -105,7 +105,7 @@ ENTRIES: dict[str, Entry] = {
         "More than 5 % of answers come from the fallback rule of a policy. The label `reason` says why the chosen policy could not answer.",
         "Pods are placed by the fallback: sound, but not what the policy asks for.",
         (
-            "`model-missing`: `kubectl get sp -A`, condition `ModelLoaded`; is the artifact in the ConfigMap or volume of `models`?",
+            "`model-missing`: `kubectl get sp -A`, condition `ModelLoaded`; `kubectl get lm -A`: stage, `Accepted` and `Loaded`.",
             "`readings-missing`: alerts TiphysReadingsStale and TiphysReadingsCoverageLow",
             "`scores-not-finite`, `scores-constant`, `policy-error`: the model itself; the extender's log names the policy",
         ),
@@ -173,14 +173,17 @@ ENTRIES: dict[str, Entry] = {
         ("Install node-exporter on the missing nodes, or relabel its series with the node's name.",),
     ),
     "TiphysModelLoadFailed": Entry(
-        "A model's files were there but failed a check; the label `reason` names it.",
-        "The last good model of that name goes on. If there never was one, the fallback answers.",
+        "A model was there, as LearnedModel or mounted files, but failed a check; the label `reason` names it.",
+        "The last good model of that name goes on; else the mounted or shipped one of that name; else the fallback answers.",
         (
             "`DigestMismatch`, `WeightsUnreadable`: an incomplete copy. `SchemaMismatch`, `ShapeMismatch`: trained for other features. "
             "`NotFinite`: broken training.",
-            "The extender's log names file and check.",
+            "`kubectl get lm -A`: condition `Accepted` names the check; the extender's log names model, source and check.",
         ),
-        ("Publish card and weights again, together; or go back to the last version of the ConfigMap or volume.",),
+        (
+            "Publish card and weights again, together (`tiphys model publish`); or name the former ConfigMap in spec.weights; "
+            "or delete the LearnedModel.",
+        ),
     ),
     "TiphysInvalidPolicies": Entry(
         "SchedulingPolicy objects exist that the extender cannot obey: they passed an older schema, or the CRD is older than the extender.",
