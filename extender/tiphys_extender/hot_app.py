@@ -44,7 +44,7 @@ class HotEndpoint:
         try:
             if scope["method"] != "POST":
                 raise BadRequest("method", 405)
-            answer = self._answer(await self._body(scope, receive))
+            answer = self._answer(await read_body(scope, receive, self._max_body_bytes))
         except BadRequest as bad:
             self._metrics.bad_requests[bad.reason].inc()
             if bad.reason == "disconnected":
@@ -66,26 +66,28 @@ class HotEndpoint:
         if self._afterwards is not None:
             asyncio.get_running_loop().call_later(_SETTLE_AFTER_S, self._afterwards)
 
-    async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value) > self._max_body_bytes):
-                raise BadRequest("body-too-large", 413)
-            if name == b"content-encoding" and value.lower() != b"identity":
-                raise BadRequest("content-encoding")
-        message: Message = await receive()
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            if message["type"] != "http.request":
-                raise BadRequest("disconnected")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > self._max_body_bytes:
-                raise BadRequest("body-too-large", 413)
-            if not message.get("more_body"):
-                return b"".join((*parts, part)) if parts else part
-            parts.append(part)
-            message = await receive()
+
+async def read_body(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) -> bytes:
+    """The whole body of a request; BadRequest if it is larger, encoded or never complete."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or int(value) > max_bytes):
+            raise BadRequest("body-too-large", 413)
+        if name == b"content-encoding" and value.lower() != b"identity":
+            raise BadRequest("content-encoding")
+    message: Message = await receive()
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] != "http.request":
+            raise BadRequest("disconnected")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > max_bytes:
+            raise BadRequest("body-too-large", 413)
+        if not message.get("more_body"):
+            return b"".join((*parts, part)) if parts else part
+        parts.append(part)
+        message = await receive()
 
 
 def make_hot_app(answerer: Answerer, metrics: Metrics, *, max_body_bytes: int, expose_floor: bool) -> FastAPI:

@@ -51,7 +51,7 @@ EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 1
 
 
-def run() -> int:
+def run(make: Callable[[Settings, Clock], Parts] | None = None) -> int:
     """The whole life of the process; its exit code."""
     try:
         settings = read_settings()
@@ -61,15 +61,15 @@ def run() -> int:
         return EXIT_BAD_SETTINGS
     set_up(settings.log_level, _QUIET)
     try:
-        return uvloop.run(_serve(settings, SystemClock()))
+        return uvloop.run(_serve((make or Parts)(settings, SystemClock())))
     except TiphysError as error:
         _log.error("cannot start", extra={"fields": {"why": str(error)}})
         return EXIT_BAD_SETTINGS
 
 
-async def _serve(settings: Settings, clock: Clock) -> int:
+async def _serve(parts: Parts) -> int:
     async with AsyncExitStack() as stack:
-        parts = await _Parts.make(settings, clock, stack)
+        await parts.open(stack)
         return await parts.run()
 
 
@@ -82,12 +82,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Parts:
+class Parts:
     """Everything that runs, wired once."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    service = "extender"
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
         self._settings, self._clock = settings, clock
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s)
         state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
@@ -103,15 +105,14 @@ class _Parts:
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._servers: list[tuple[_Server, socket.socket]] = []
 
-    @classmethod
-    async def make(cls, settings: Settings, clock: Clock, stack: AsyncExitStack) -> _Parts:
-        parts = cls(settings, clock)
-        parts.models.rescan_now()
-        await parts._open_sources(stack)
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Sources, certificates and listeners; TiphysError says what is wrong with the settings."""
+        settings = self._settings
+        self.models.rescan_now()
+        await self._open_sources(stack)
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
-            parts.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, parts.metrics)
-        parts._open_listeners()
-        return parts
+            self.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, self.metrics)
+        self._open_listeners()
 
     async def run(self) -> int:
         """Until a signal (0) or until a part fails (1)."""
@@ -163,8 +164,8 @@ class _Parts:
         if settings.snapshot is not None:
             fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
         else:
-            client = await stack.enter_async_context(KubeClient(find_access(), user_agent="tiphys-extender"))
-            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap)
+            client = await stack.enter_async_context(KubeClient(find_access(), user_agent=f"tiphys-{self.service}"))
+            self.watches = self._make_watches(client)
             self._jobs.append(self.watches.run)
         if fixed is not None:
             readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
@@ -176,13 +177,23 @@ class _Parts:
             )
             self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
 
+    def _make_watches(self, client: KubeClient) -> Watches:
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap)
+
+    def _hot_app(self) -> tuple[str, FastAPI]:
+        """What is asked for decisions, and what its address is called in the log."""
+        settings = self._settings
+        return "prioritize", make_hot_app(
+            self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor
+        )
+
     def _open_listeners(self) -> None:
         settings = self._settings
-        hot = make_hot_app(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
+        name, hot = self._hot_app()
         status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
-            "prioritize": self._listen(hot, settings.host, settings.port, hot=True),
+            name: self._listen(hot, settings.host, settings.port, hot=True),
             "status": self._listen(status, settings.status_host, settings.status_port),
             "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
         }

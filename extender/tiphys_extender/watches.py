@@ -217,13 +217,16 @@ class Watches:
         clock: Clock,
         switch_configmap: str,
         limits: WatchLimits | None = None,
+        *,
+        nodes: CountingSink | None = None,
+        pods: CountingSink | None = None,
     ) -> None:
         self._world = world
         self._metrics = metrics
         self._clock = clock
         self._sinks: dict[str, CountingSink] = {
-            "nodes": NodeSink(world),
-            "pods": PodSink(world, decisions, clock),
+            "nodes": nodes if nodes is not None else NodeSink(world),
+            "pods": pods if pods is not None else PodSink(world, decisions, clock),
             "policies": PolicySink(world, metrics),
         }
         paths: dict[str, tuple[str, Mapping[str, str]]] = {
