@@ -1,4 +1,5 @@
-"""Every metric of the extender, and what the binder shares of them. Label sets are fixed and start at zero; nothing is labelled by pod, node or uid."""
+"""Every metric of the extender; the binder shares them under its own name. Label sets are fixed and start at zero; nothing is labelled
+by pod, node or uid."""
 
 from __future__ import annotations
 
