@@ -136,8 +136,8 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def calling(binder: Binder, directory: Path, *, max_body_bytes: int = 100_000, **tenant: Any) -> AsyncGenerator[Caller, None]:
-    """A connection to the binder's listener."""
+async def open_to_callers(binder: Binder, directory: Path, *, max_body_bytes: int = 100_000, **tenant: Any) -> AsyncGenerator[int, None]:
+    """The port of the binder's listener."""
     tenants = Tenants(tenants_file(directory, **tenant), binder.metrics)
     app = make_binder_app(binder.placer, Replies(1_000_000), tenants, binder.metrics, max_body_bytes=max_body_bytes)
 
@@ -145,5 +145,12 @@ async def calling(binder: Binder, directory: Path, *, max_body_bytes: int = 100_
         binder.metrics.bad_requests["too-slow"].inc()
         binder.metrics.requests["408"].inc()
 
-    async with listening(app, count=too_slow) as port, connected(port) as connection:
+    async with listening(app, count=too_slow) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def calling(binder: Binder, directory: Path, **options: Any) -> AsyncGenerator[Caller, None]:
+    """One connection to it."""
+    async with open_to_callers(binder, directory, **options) as port, connected(port) as connection:
         yield Caller(connection)

@@ -74,15 +74,16 @@ def environment(**settings: object) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TIPHYS_", "KUBE"))}
     kubeconfig = ours.pop("KUBECONFIG", None)
     given = {} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}
-    return kept | given | {f"TIPHYS_EXTENDER_{name}": str(value) for name, value in ours.items()}
+    prefixes = {name: "TIPHYS_" if name.startswith("BINDER_") else "TIPHYS_EXTENDER_" for name in ours}
+    return kept | given | {f"{prefixes[name]}{name}": str(value) for name, value in ours.items()}
 
 
 @contextlib.contextmanager
-def started(directory: Path, **settings: object) -> Generator[Process]:
-    """An extender process that listens; killed at the end if it is still there."""
+def started(directory: Path, *arguments: str, hot: str = "prioritize", **settings: object) -> Generator[Process]:
+    """A process that listens, the extender unless the arguments say otherwise; killed at the end if it is still there."""
     log = directory / f"log-{time.monotonic_ns()}"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], stderr=output, env=environment(**settings))
+        process = subprocess.Popen([sys.executable, "-m", "tiphys_extender", *arguments], stderr=output, env=environment(**settings))
     running = Process(process, log)
     try:
         deadline_s = time.monotonic() + 30
@@ -91,7 +92,7 @@ def started(directory: Path, **settings: object) -> Generator[Process]:
             assert time.monotonic() < deadline_s, log.read_text()
             for line in running.lines():
                 if line["message"] == "listening":
-                    running.ports = {k: int(line[k].rpartition(":")[2]) for k in ("prioritize", "status", "explain")}
+                    running.ports = {k: int(line[k].rpartition(":")[2]) for k in (hot, "status", "explain")}
             time.sleep(0.05)
         yield running
     finally:

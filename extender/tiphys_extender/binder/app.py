@@ -97,7 +97,7 @@ def _error(reason: str, message: str) -> bytes:
 
 def make_binder_app(placer: Placer, replies: Replies, tenants: Tenants, metrics: BinderMetrics, *, max_body_bytes: int) -> FastAPI:
     """The application behind the callers' listener."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     def place(tenant: Tenant, _: str, body: bytes) -> bytes:
         call = parse(PlaceCall, body)
