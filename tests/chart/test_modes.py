@@ -31,7 +31,18 @@ CLUSTER_KINDS = {
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
 }
-WANTED_MODES = {"default", "mtls-service", "existing-secrets", "routing", "monitoring", "minimal", "ha", "digests"}
+WANTED_MODES = {
+    "default",
+    "mtls-service",
+    "existing-secrets",
+    "routing",
+    "monitoring",
+    "minimal",
+    "ha",
+    "digests",
+    "binder",
+    "binder-insecure",
+}
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
