@@ -233,6 +233,6 @@ def _ranked(ranking: Ranking, names: list[str], limit: int) -> list[dict[str, An
     levels = [score for first, end, score in segments(len(ranking.best_first)) for _ in range(first, min(end, limit))]
     raw = [float(ranking.scores[i]) for i in best]
     return [
-        {"node": names[i], "score": level, "raw": None if math.isnan(score) else score}
+        {"node": names[i], "score": level, "raw": None if math.isnan(score) else score + 0.0}  # no -0.0
         for i, level, score in zip(best, levels, raw, strict=True)
     ]

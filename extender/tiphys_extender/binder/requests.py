@@ -99,4 +99,5 @@ def parse(model: type[_Model], body: bytes) -> _Model:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
-        raise Refused("invalid", f"{where}: {problem['msg']}" if where else problem["msg"]) from None
+        message = problem["msg"].removeprefix("Value error, ")
+        raise Refused("invalid", f"{where}: {message}" if where else message) from None
