@@ -97,7 +97,7 @@ def test_callers_reach_the_calls_and_prometheus_the_metrics() -> None:
     policy = rendered.one("NetworkPolicy", "tiphys-binder")
     (calls,) = rules(policy, 8443)
     assert calls["from"] == values_of("binder")["networkPolicy"]["callersFrom"]
-    assert len(rules(policy, 8080)) == 1
+    assert len(rules(policy, 8080)) == 2  # who reads metrics, and the operator
     assert {"port": 9090, "protocol": "TCP"} in [port for rule in policy["spec"]["egress"] for port in rule["ports"]]
     nobody = render(with_value(values_of("binder"), ("networkPolicy", "callersFrom"), []))
     assert rules(nobody.one("NetworkPolicy", "tiphys-binder"), 8443) == []
@@ -106,3 +106,11 @@ def test_callers_reach_the_calls_and_prometheus_the_metrics() -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= status["metadata"]["labels"].items()
     assert status["spec"]["ports"][0]["name"] == monitor["spec"]["endpoints"][0]["port"]
     assert rendered.one("Service", "tiphys-binder")["spec"]["ports"] == [{"name": "calls", "port": 443, "targetPort": "calls"}]
+
+
+def test_the_operator_reads_what_was_decided_about_calls_too() -> None:
+    url = environment(process_of(render_mode("binder"), "operator"))["TIPHYS_OPERATOR_EXTENDER_URL"]
+    assert url == "http://tiphys-extender-status.tiphys-system.svc:8080,http://tiphys-binder-status.tiphys-system.svc:8080"
+    policy = render_mode("binder").one("NetworkPolicy", "tiphys-operator")
+    (to,) = [rule["to"] for rule in policy["spec"]["egress"] if "to" in rule]
+    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in to] == ["scheduler", "binder"]
