@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.builders import policy_object
 from tests.extender.binder_harness import TOKEN, call, node_object, tenants_file
@@ -18,6 +21,7 @@ from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import pod_json
 from tests.extender.test_live_process import kubeconfig, ready, until
 from tests.extender.test_process import Process, environment, started
+from tests.extender.test_tls import Files, client
 from tests.extender.test_watches import NODES, PODS
 from tiphys_extender.watches import POLICIES_PATH
 from tiphys_models.clients.access import ApiAccess
@@ -90,6 +94,32 @@ async def test_a_whole_life_and_what_a_restart_loses(tmp_path: Path) -> None:
         with started(tmp_path, "binder", hot="calls", **given) as binder:
             await until(lambda: ready(binder), 20)
             await asyncio.to_thread(second_life, binder, before)
+
+
+def over_tls(port: int, context: ssl.SSLContext) -> int:
+    connection = http.client.HTTPSConnection("localhost", port, timeout=5, context=context)
+    try:
+        connection.request("POST", "/v1/placements", call(), {"Authorization": f"Bearer {TOKEN}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+async def test_with_mutual_tls_a_token_alone_is_not_enough(tmp_path: Path) -> None:
+    server_ca, callers_ca = trustme.CA(), trustme.CA()
+    files = Files(tmp_path)
+    files.serve(server_ca)
+    files.trust(callers_ca)
+    tls = {"TLS_CERT_FILE": files.cert, "TLS_KEY_FILE": files.key, "TLS_CLIENT_CA_FILE": files.ca}
+    async with fake_api() as (api, access):
+        small(api)
+        with started(tmp_path, "binder", hot="calls", **settings(tmp_path, access), **tls) as binder:
+            await until(lambda: ready(binder), 20)
+            assert await asyncio.to_thread(over_tls, binder.ports["calls"], client(server_ca, callers_ca)) == 200
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+                await asyncio.to_thread(over_tls, binder.ports["calls"], client(server_ca, None))
+            with pytest.raises((ConnectionError, http.client.HTTPException)):  # plain HTTP
+                await asyncio.to_thread(post, binder, "", call())
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builders import policy_object
@@ -325,3 +327,31 @@ def test_what_is_remembered_stays_bounded() -> None:
     assert len(binder.leases) == 0
     assert len(binder.leases._finished) <= 5
     assert binder.state.pods == 0
+
+
+def test_whatever_callers_do_the_books_hold_exactly_the_open_calls() -> None:
+    random = np.random.default_rng(7)
+    binder = Binder(nodes=5, lease_s=10, max_open=20)
+    known: list[dict[str, Any]] = []
+    for _ in range(600):
+        step, memory = random.integers(6), int(random.integers(1, 4)) * 2**20
+        answer = known[random.integers(len(known))] if known else {"id": new_uid(), "node": "n0"}
+        with contextlib.suppress(Refused):
+            match step:
+                case 0 | 1:
+                    known.append(binder.place(function=f"f{random.integers(3)}", memory=memory))
+                case 2:
+                    binder.placer.finished(PLATFORM, answer["id"])
+                case 3:
+                    binder.report(answer["id"], node=f"n{random.integers(5)}")
+                case 4:
+                    binder.report(answer["id"], node="n0", namespace="default", function="f0", memory=memory)
+                case _:
+                    binder.clock.advance(float(random.integers(3)))
+                    binder.placer.tick()
+        leases = [binder.leases.get(uid) for uid in binder.leases.uids]
+        assert binder.inflight() == Counter(lease.node for lease in leases if lease)
+        assert binder.state.nodes.memory_requested.sum() == sum(lease.memory_bytes for lease in leases if lease)
+        assert binder.state.pods == len(leases) <= 20
+    assert binder.counted("leases_expired_total") > 0
+    assert binder.counted("placements_relearned_total") > 0
