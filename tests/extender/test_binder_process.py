@@ -20,7 +20,7 @@ from tests.extender.binder_harness import TOKEN, call, node_object, tenants_file
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import pod_json
 from tests.extender.test_live_process import kubeconfig, ready, until
-from tests.extender.test_process import Process, environment, started
+from tests.extender.test_process import Process, environment, started_as
 from tests.extender.test_tls import Files, client
 from tests.extender.test_watches import NODES, PODS
 from tiphys_extender.watches import POLICIES_PATH
@@ -81,7 +81,7 @@ async def test_a_whole_life_and_what_a_restart_loses(tmp_path: Path) -> None:
     async with fake_api() as (api, access):
         small(api)
         given = settings(tmp_path, access)
-        with started(tmp_path, "binder", hot="calls", **given) as binder:
+        with started_as(tmp_path, ["binder"], "calls", given) as binder:
             await until(lambda: ready(binder), 20)
             before = await asyncio.to_thread(first_life, binder)
             await until(lambda: "tiphys_binder_open_placements 5.0" in metrics(binder), 2)
@@ -91,7 +91,7 @@ async def test_a_whole_life_and_what_a_restart_loses(tmp_path: Path) -> None:
             assert await asyncio.to_thread(binder.process.wait, 10) == 0
             assert TOKEN not in binder.log.read_text()
             assert "hunter2" not in binder.log.read_text()
-        with started(tmp_path, "binder", hot="calls", **given) as binder:
+        with started_as(tmp_path, ["binder"], "calls", given) as binder:
             await until(lambda: ready(binder), 20)
             await asyncio.to_thread(second_life, binder, before)
 
@@ -113,7 +113,7 @@ async def test_with_mutual_tls_a_token_alone_is_not_enough(tmp_path: Path) -> No
     tls = {"TLS_CERT_FILE": files.cert, "TLS_KEY_FILE": files.key, "TLS_CLIENT_CA_FILE": files.ca}
     async with fake_api() as (api, access):
         small(api)
-        with started(tmp_path, "binder", hot="calls", **settings(tmp_path, access), **tls) as binder:
+        with started_as(tmp_path, ["binder"], "calls", settings(tmp_path, access) | tls) as binder:
             await until(lambda: ready(binder), 20)
             assert await asyncio.to_thread(over_tls, binder.ports["calls"], client(server_ca, callers_ca)) == 200
             with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):

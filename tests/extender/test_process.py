@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,14 @@ def environment(**settings: object) -> dict[str, str]:
     return kept | given | {f"{prefixes[name]}{name}": str(value) for name, value in ours.items()}
 
 
+def started(directory: Path, **settings: object) -> contextlib.AbstractContextManager[Process]:
+    """An extender process that listens; killed at the end if it is still there."""
+    return started_as(directory, (), "prioritize", settings)
+
+
 @contextlib.contextmanager
-def started(directory: Path, *arguments: str, hot: str = "prioritize", **settings: object) -> Generator[Process]:
-    """A process that listens, the extender unless the arguments say otherwise; killed at the end if it is still there."""
+def started_as(directory: Path, arguments: Sequence[str], hot: str, settings: Mapping[str, object]) -> Generator[Process]:
+    """The same for any service of the package; `hot` is what its log calls the listener that decides."""
     log = directory / f"log-{time.monotonic_ns()}"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, "-m", "tiphys_extender", *arguments], stderr=output, env=environment(**settings))
