@@ -11,16 +11,16 @@ from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.features.schema import NODE_READINGS
 from tiphys_models.policies.registry import PolicyName
 
-KINDS = ("nodes", "pods", "policies", "switch")
+KINDS = ("nodes", "pods", "policies", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
-CODES = ("200", "400", "405", "408", "413", "500")
+CODES = ("200", "400", "404", "405", "408", "413", "500")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "partly-missing")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
-    "NotFinite", "UnknownPolicy",
+    "NotFinite", "UnknownPolicy", "PolicyMismatch", "InvalidSpec",
 )  # fmt: skip
 
 _DURATIONS_S = sorted({*(0.0001 * 2**n for n in range(11)), 0.005, 0.010, 0.020})
@@ -84,7 +84,7 @@ class Metrics:
         self.readings_errors = {reason: readings_errors.labels(reason) for reason in READINGS_REASONS}
         invalid = counter("invalid_readings_total", "Samples refused.", "feature", "reason")
         self.invalid_readings = {(f.name, r): invalid.labels(f.name, r) for f in NODE_READINGS for r in INVALID_READING_REASONS}
-        self.model_info = gauge("model_info", "1 for every model that serves.", "model", "policy", "sha256")
+        self.model_info = gauge("model_info", "1 for every model that serves some mode.", "model", "policy", "sha256")
         failures = counter("model_load_failures_total", "Artifacts refused.", "reason")
         self.model_failures = {reason: failures.labels(reason) for reason in REFUSALS}
         self.log_dropped = counter("decision_log_dropped_total", "Decisions that could not be written to disk.")

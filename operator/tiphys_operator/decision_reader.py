@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
+from tiphys_models.api.learned_model import KIND
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.observation import AnswerCounts
@@ -131,6 +132,14 @@ class _Address(NamedTuple):
         return f"[{self.ip}]:{self.service.port}" if ":" in self.ip else f"{self.ip}:{self.service.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What one extender says of its models."""
+
+    serving: Mapping[tuple[str, str, str], str]
+    learned: Mapping[str, str]
+
+
 class DecisionReader:
     """Reads everybody behind some URLs, written with commas. A failure is counted and never stops a reconciliation."""
 
@@ -152,8 +161,10 @@ class DecisionReader:
         self._pending: dict[str, AnswerCounts] = {}
         self._session: aiohttp.ClientSession | None = None
         self._failing: set[str] = set()
-        self.serving: Mapping[str, str] = {}
-        """Models the extenders serve now, name and sha256: a refused artifact leaves the last good one in place there."""
+        self.serving: Mapping[tuple[str, str, str], str] = {}
+        """sha256 of what the extenders serve by model, policy and mode: a refused artifact leaves the last good one in place there."""
+        self.held: Mapping[str, frozenset[str]] | None = None
+        """sha256 of LearnedModels in the extenders by name; "" for an extender without it; None if none answered."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
@@ -205,9 +216,12 @@ class DecisionReader:
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
         served = await asyncio.gather(*(self._visit(address) for address in addresses))
-        self.serving = {name: digest for models in served for name, digest in models.items()}
+        answered = [models for models in served if models is not None]
+        self.serving = {key: digest for models in answered for key, digest in models.serving.items()}
+        names = {name for models in answered for name in models.learned}
+        self.held = {name: frozenset(models.learned.get(name, "") for models in answered) for name in names} if answered else None
 
-    async def _visit(self, address: _Address) -> dict[str, str]:
+    async def _visit(self, address: _Address) -> _Served | None:
         """Decisions and models of one address; a failure is counted."""
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
@@ -215,7 +229,7 @@ class DecisionReader:
                 served = await self._served(address)
         except (Unavailable, TimeoutError) as error:
             self._failed(str(address), str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
-            return {}
+            return None
         self._failing.discard(str(address))
         return served
 
@@ -235,10 +249,12 @@ class DecisionReader:
         self._failing.discard(service.host)
         return [_Address(service, ip) for ip in sorted({str(address[4][0]) for address in found})]
 
-    async def _served(self, address: _Address) -> dict[str, str]:
-        models = await self._get(address, "/v1/models", {})
+    async def _served(self, address: _Address) -> _Served:
+        answer = await self._get(address, "/v1/models", {})
         try:
-            return {str(model["name"]): str(model["sha256"]) for model in models["items"] if model["serves"]}
+            models = [(str(m["name"]), str(m["policy"]), str(m["sha256"]), m) for m in answer["items"]]
+            serving = {(name, policy, str(mode)): digest for name, policy, digest, m in models for mode in m["modes"]}
+            return _Served(serving, {name: digest for name, _, digest, m in models if m["source"] == KIND})
         except (KeyError, TypeError) as error:
             raise Unavailable(f"the models of {address} are not readable: {error!r}") from error
 

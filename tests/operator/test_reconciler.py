@@ -13,6 +13,7 @@ from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.health import Health
+from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
@@ -58,7 +59,7 @@ async def loop() -> AsyncIterator[Loop]:
         permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator"), metrics)
         health = Health(clock, lease, 60.0)
         reconciler = Reconciler(
-            Observer(client, ModelShelf(None), None, "tiphys", clock),
+            Observer(client, ModelShelf(None), LearnedCheck(client, "tiphys-system", None), None, "tiphys", clock),
             Writer(client, lease, metrics, clock),
             None,
             permissions,
@@ -213,6 +214,10 @@ async def test_statuses_that_may_not_be_written_are_left_alone(loop: Loop) -> No
         ("list", "schedulingpolicies"),
         ("watch", "schedulingpolicies"),
         ("patch", "schedulingpolicies/status"),
+        ("list", "learnedmodels"),
+        ("watch", "learnedmodels"),
+        ("patch", "learnedmodels/status"),
+        ("get", "configmaps"),
         ("list", "pods"),
         ("create", "events"),
         ("patch", "events"),

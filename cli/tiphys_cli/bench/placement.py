@@ -16,6 +16,7 @@ import numpy as np
 
 from tiphys_cli.bench.report import Claim, Result, Row, interval
 from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, RoundRobin, StaticRank, WarmFirst
@@ -23,7 +24,6 @@ from tiphys_models.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.sim.episode import CLAIRVOYANT, GREEDY_STAY, Player, Records, simulate
 from tiphys_models.sim.metrics import fullest_share, jain, lower_share, stretch
 from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES, Scenario
-from tiphys_models.sim.shipped import WEIGHTS
 from tiphys_models.sim.tuning import static_rank_tuned
 from tiphys_models.sim.workloads import KINDS, MULTI, Workload, make_workload
 

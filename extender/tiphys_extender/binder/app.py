@@ -16,13 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tiphys_extender.binder.body import read_body
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.placer import Placer
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.requests import PlaceCall, Report, parse
 from tiphys_extender.binder.tenants import Tenant, Tenants
-from tiphys_extender.hot_app import read_body
 from tiphys_extender.wire import BadRequest
 
 _log = logging.getLogger(__name__)

@@ -150,7 +150,9 @@ class Placer:
         clock = self._clock
         try:
             pod = _as_pod(uid, call, self._world.scheduler_name)
-            return decide(self._world, pod, names, clock.now_s(), lambda: clock.monotonic_s() < deadline_s)
+            now_s = clock.now_s()
+            self._world.state.tick(now_s)  # some policies look at the age of what they see
+            return decide(self._world, pod, names, now_s, lambda: clock.monotonic_s() < deadline_s)
         except Exception as error:  # noqa: BLE001 - no opinion beats no answer, whatever went wrong
             _log.error("decision failed", extra={"fields": {"namespace": call.namespace, "error": type(error).__name__}})
             return Decision("neutral", NeutralReason.INTERNAL_ERROR, None, None, None, names, None)

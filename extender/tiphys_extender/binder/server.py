@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI
-
 from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
 from tiphys_extender.binder.leases import Leases
@@ -15,6 +13,7 @@ from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
+from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
 from tiphys_extender.watches import Watches
@@ -35,6 +34,7 @@ class BinderParts(Parts):
     """Everything that runs in a binder."""
 
     service = "binder"
+    asked = "calls"
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         own = read_binder_settings()
@@ -59,13 +59,13 @@ class BinderParts(Parts):
             self.tenants.reload_if_changed()
             await asyncio.sleep(_PERIOD_S)
 
-    def _make_watches(self, client: KubeClient) -> Watches:
+    def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         nodes = PoolNodeSink(self.world, self.pool)
         pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
-        return Watches(
-            client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, nodes=nodes, pods=pods
-        )
+        switch = self._settings.switch_configmap
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods)
 
-    def _hot_app(self) -> tuple[str, FastAPI]:
-        body_bytes = self._settings.max_body_bytes
-        return "calls", make_binder_app(self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=body_bytes)
+    async def _listen_hot(self) -> str:
+        settings = self._settings
+        app = make_binder_app(self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes)
+        return self._listen(app, settings.host, settings.port, self.tls)
