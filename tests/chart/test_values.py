@@ -178,7 +178,13 @@ def test_every_switch_and_choice_changes_the_output(path: Path) -> None:
     ca = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
     service = {"tls": {"serverSecretName": "s", "clientSecretName": "c", "ca": {"bundle": ca}}}
     binder = {"enabled": True, "tenants": {"existingSecret": "t"}, "tls": {"serverSecretName": "s"}}
-    base = {"token": {"existingSecret": "t"}, "extender": {"service": service}, "binder": binder, "routing": {"enabled": True}, "trainer": {"enabled": True}}
+    base = {
+        "token": {"existingSecret": "t"},
+        "extender": {"service": service},
+        "binder": binder,
+        "routing": {"enabled": True},
+        "trainer": {"enabled": True},
+    }
     if path == ("scheduler", "enabled"):
         base = with_value(base, ("extender", "service", "enabled"), True)
     default = LEAVES[path]
