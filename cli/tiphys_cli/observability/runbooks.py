@@ -234,6 +234,29 @@ ENTRIES: dict[str, Entry] = {
         ("Was the operator down, or the rate of pods far above usual?",),
         ("Raise `extender.decisionLog.maxRecords`, or lower `operator.resyncSeconds`.",),
     ),
+    "TiphysTwoDoors": Entry(
+        "The binder's pool (`binder.pool`) holds pods of our scheduler. A pool is placed through one door only: extender and binder each "
+        "reserve what they place, and neither knows of the other's reservations.",
+        "Bursts of pods and calls meet on the same nodes. Bound pods are seen by the binder; calls are never seen by the extender.",
+        (
+            "`kubectl get nodes -l tiphys.io/door=calls -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints`",
+            "`kubectl get pods -A -o wide --field-selector spec.schedulerName=tiphys`: which of them are on these nodes?",
+        ),
+        (
+            "Taint the pool: `kubectl taint nodes -l tiphys.io/door=calls tiphys.io/door=calls:NoSchedule`; then delete those pods.",
+            "Workers that must run there use the default scheduler and tolerate the taint.",
+        ),
+    ),
+    "TiphysBinderLeasesRunOut": Entry(
+        "More than a tenth of the placements of the last quarter of an hour were neither finished nor renewed before their lease ended.",
+        "Ended calls count on their nodes for up to a lease; calls that outlive it without a renewal count no longer and their nodes look "
+        "idler than they are.",
+        (
+            '`tiphys_binder_finished_total`: does the platform send `finished` at all, and does it reach us (`result="unknown"`)?',
+            "Are calls longer than `binder.leaseSeconds`, and does the platform send `renew`?",
+        ),
+        ("Mend the platform's client, or set `binder.leaseSeconds` to the length of its longest calls.",),
+    ),
 }
 
 
