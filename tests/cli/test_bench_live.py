@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tiphys_cli.bench.live_placement import claims, ratios, stages, summarise
+from tiphys_cli.bench.live_placement import claims, disturbed, ratios, stages, summarise
 from tiphys_cli.bench.live_tables import tables
 from tiphys_cli.bench.live_twin import LeastRequested, policy_of, replayed_mean_s, simulate
 from tiphys_cli.bench.report import Result
@@ -66,6 +66,12 @@ def test_the_stages_of_a_call_add_up_to_its_completion_time() -> None:
     parts = stages(calls)
     assert list(parts.values()) == pytest.approx([0.5, 0.1, 0.15, 1.25, 0.3])
     assert sum(parts.values()) == pytest.approx((3.5 + 1.1) / 2)
+
+
+def test_runs_on_a_busy_machine_are_named() -> None:
+    assert disturbed([row(CONTROL, 0, 4.0) | {"create_s": 0.015}]) == []
+    slow = row("faasrank", 3, 4.0) | {"create_s": 0.5}
+    assert disturbed([row(CONTROL, 0, 4.0) | {"create_s": 0.015}, slow, slow]) == [{"reuse": True, "seed": 3}]
 
 
 @pytest.mark.parametrize("reuse", [True, False])

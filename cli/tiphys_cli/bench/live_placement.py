@@ -35,6 +35,7 @@ NAME = "bench-live"
 OLDER_S = READINGS_INTERVAL_S / 2
 """The simulator's samples are half a second old on average; a live one is taken as often, and then waits for the next poll."""
 _QUICK_S = 15.0
+_CALM_CREATE_S = 0.1
 _STAGES = ("create_s", "bind_s", "wait_s", "run_s", "report_s")
 _SIMULATED = ("sim_s", "kubernetes_sim_s", "aged_sim_s")
 _FIGURES = ("mean_s", *_SIMULATED, "replayed_s", "latency_s", "choices_s", *_STAGES)
@@ -77,11 +78,14 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
         kubernetes = result.kubernetes
         tell("the same calls in the simulator")
         rows += rows_of(result, options, stage.lanes)
+    if found := disturbed(rows):
+        tell(f"the machine was busy with other things in {len(found)} of {len(plan.seeds) * len(plan.reuse)} runs: do not quote them")
     inputs: dict[str, Any] = {
         "workload": plan.workload,
         "split": "test",
         "nodes_per_lane": plan.options(True).nodes_per_lane,
         "kubernetes": kubernetes,
+        "disturbed": disturbed(rows),
         "models": {str(PolicyName.FAASRANK): getattr(policy_of(PolicyName.FAASRANK), "digest", "")},
     }
     wall_s = time.monotonic() - started
@@ -142,6 +146,12 @@ def stages(records: Sequence[CallRecord]) -> dict[str, float]:
     # The watch may show a pod's node before the answer to its creation has come: then nothing is left of the second stage.
     array = np.maximum.accumulate(np.array(times, np.float64).reshape(-1, len(_STAGES) + 1), axis=1)
     return dict(zip(_STAGES, np.diff(array, axis=1).mean(axis=0).tolist(), strict=True))
+
+
+def disturbed(rows: Sequence[Row]) -> list[Row]:
+    """Runs in which a pod took long to be created: that is the API server waiting for a core, not placement."""
+    runs = {(row["reuse"], row["seed"]) for row in rows if row["create_s"] > _CALM_CREATE_S}
+    return [{"reuse": reuse, "seed": seed} for reuse, seed in sorted(runs)]
 
 
 # ---- from rows to figures --------------------------------------------------------------------------------------------
