@@ -84,8 +84,9 @@ class Release:
         record = self.ask()
         return (record["outcome"], record["reason"]) == ("fallback", "model-missing")
 
-    def publish(self, card: str, *options: str) -> None:
-        arguments = ["model", "publish", str(WEIGHTS / card), "--namespace", self.namespace, "--kubeconfig", str(self.cluster.kubeconfig)]
+    def publish(self, card: str, *options: str, kubeconfig: Path | None = None) -> None:
+        access = str(kubeconfig or self.cluster.kubeconfig)
+        arguments = ["model", "publish", str(WEIGHTS / card), "--namespace", self.namespace, "--kubeconfig", access]
         result = CliRunner().invoke(app, [*arguments, *options])
         assert result.exit_code == 0, result.stderr
 
@@ -132,7 +133,7 @@ def release(local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path)
         return found
 
     operator_access = grant(local, own, rules("ClusterRole", "operator"))
-    extender_access = grant_extender(local, own, rules("ClusterRole", "extender"), rules("Role", "extender"))
+    extender_access = grant_chart(local, own, "tiphys-extender", rules("Role", "extender"), rules("ClusterRole", "extender"))
     # the marked deadline is for a busy machine: what is asked here is who answers, not how fast
     settings = {"TOKEN_FILE": str(inputs.token_file), "READINGS_INTERVAL_S": "1", "DEADLINE_MS": "2000"}
     options = ExtenderOptions(
@@ -155,14 +156,19 @@ def release(local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path)
         local.api.delete(f"/api/v1/namespaces/{own}")
 
 
-def grant_extender(cluster: LocalCluster, namespace: str, cluster_rules: list[dict[str, Any]], rules: list[dict[str, Any]]) -> Path:
-    account, kind = "tiphys-extender", "rbac.authorization.k8s.io/v1"
+def grant_chart(
+    cluster: LocalCluster, namespace: str, account: str, rules: list[dict[str, Any]], cluster_rules: list[dict[str, Any]] | None = None
+) -> Path:
+    """A ServiceAccount with these rules of the chart; its kubeconfig."""
+    kind = "rbac.authorization.k8s.io/v1"
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
     objects: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": namespace}}]
     for scope, metadata, granted in (
-        ("ClusterRole", {"name": f"{account}-{namespace}"}, cluster_rules),
+        ("ClusterRole", {"name": f"{account}-{namespace}"}, cluster_rules or []),
         ("Role", {"name": account, "namespace": namespace}, rules),
     ):
+        if not granted:
+            continue
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": scope, "name": metadata["name"]}
         objects.append({"apiVersion": kind, "kind": scope, "metadata": metadata, "rules": granted})
         objects.append({"apiVersion": kind, "kind": f"{scope}Binding", "metadata": metadata, "subjects": subjects, "roleRef": reference})
@@ -235,6 +241,30 @@ def test_a_model_in_a_tenants_namespace_serves_nobody_and_says_so(release: Relea
     )
     assert status == 200
     assert {item["source"] for item in orjson.loads(described)["items"]} == {"shipped"}
+
+
+def test_the_trainers_rights_are_enough_to_publish_its_model_and_for_nothing_else(release: Release) -> None:
+    rules = render({"trainer": {"enabled": True, "modelName": "mine"}}).one("Role", "tiphys-trainer")["rules"]
+    kubeconfig = grant_chart(release.cluster, release.namespace, "tiphys-trainer", rules)
+    for card in ("faasrank-paper.json", "faasrank.json", "faasrank.json"):
+        release.publish(card, "--name", "mine", kubeconfig=kubeconfig)
+    release.until("Loaded", "Candidate")
+    assert release.model()["spec"]["sha256"] == FAASRANK
+    config_maps = f"/api/v1/namespaces/{release.namespace}/configmaps"
+    published = f"{config_maps}/{release.model()['spec']['weights']['configMap']['name']}"
+    forbidden = [
+        ("GET", published),
+        ("PATCH", published),
+        ("DELETE", published),
+        ("PATCH", models_path(release.namespace, "other")),
+        ("DELETE", models_path(release.namespace, "mine")),
+        ("GET", f"/api/v1/namespaces/{release.namespace}/secrets"),
+    ]
+    with ApiClient.from_kubeconfig(kubeconfig) as trainer:
+        for method, path in forbidden:
+            with pytest.raises(ApiError) as refused:
+                trainer.request(method, path, {} if method == "PATCH" else None, content_type="application/merge-patch+json")
+            assert refused.value.status == 403, f"{method} {path}"
 
 
 @pytest.mark.parametrize("name", BAD_SPECS)

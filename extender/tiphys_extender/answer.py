@@ -65,6 +65,10 @@ class Answerer:
         while self._unsettled:
             self._conclude(*self._unsettled.popleft())
 
+    def conclude(self, decision: Decision, took_s: float) -> None:
+        """Reserve and log a decision that was answered elsewhere."""
+        self._conclude(decision, took_s)
+
     def floor(self, body: bytes) -> bytes:
         """What any answer costs: the same decoding, checks and encoding, and no decision."""
         call = parse_call(body)

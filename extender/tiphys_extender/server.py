@@ -54,7 +54,7 @@ EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 1
 
 
-def run() -> int:
+def run(make: Callable[[Settings, Clock], Parts] | None = None) -> int:
     """The whole life of the process; its exit code."""
     try:
         settings = read_settings()
@@ -64,15 +64,15 @@ def run() -> int:
         return EXIT_BAD_SETTINGS
     set_up(settings.log_level, _QUIET)
     try:
-        return uvloop.run(_serve(settings, SystemClock()))
+        return uvloop.run(_serve((make or Parts)(settings, SystemClock())))
     except TiphysError as error:
         _log.error("cannot start", extra={"fields": {"why": str(error)}})
         return EXIT_BAD_SETTINGS
 
 
-async def _serve(settings: Settings, clock: Clock) -> int:
+async def _serve(parts: Parts) -> int:
     async with AsyncExitStack() as stack:
-        parts = await _Parts.make(settings, clock, stack)
+        await parts.open(stack)
         return await parts.run()
 
 
@@ -85,12 +85,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Parts:
+class Parts:
     """Everything that runs, wired once."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    service = "extender"
+    asked = "prioritize"
+    """What the listener that decides is called in the log."""
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
         self._settings, self._clock = settings, clock
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
         state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
@@ -105,18 +109,16 @@ class _Parts:
         self.tls: ServerTls | None = None
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._servers: list[tuple[_Server, socket.socket]] = []
-        routes = HotRoutes(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
-        self._hot = HotListener(routes)
+        self._hot: HotListener | None = None
 
-    @classmethod
-    async def make(cls, settings: Settings, clock: Clock, stack: AsyncExitStack) -> _Parts:
-        parts = cls(settings, clock)
-        parts.models.rescan_now()
-        await parts._open_sources(stack)
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Sources, certificates and listeners; TiphysError says what is wrong with the settings."""
+        settings = self._settings
+        self.models.rescan_now()
+        await self._open_sources(stack)
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
-            parts.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, parts.metrics)
-        await parts._open_listeners()
-        return parts
+            self.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, self.metrics)
+        await self._open_listeners()
 
     async def run(self) -> int:
         """Until a signal (0) or until a part fails (1)."""
@@ -141,7 +143,8 @@ class _Parts:
                 await asyncio.sleep(_NOTICE_S)
             for server, _ in self._servers:
                 server.should_exit = True
-            await self._hot.stop(_DRAIN_S)
+            if self._hot is not None:
+                await self._hot.stop(_DRAIN_S)
             await asyncio.wait(serving, timeout=_DRAIN_S + 2)
         finally:
             self.watchdog.stop()
@@ -170,12 +173,12 @@ class _Parts:
         if settings.snapshot is not None:
             fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
         else:
-            client = await stack.enter_async_context(KubeClient(find_access(), user_agent="tiphys-extender"))
+            client = await stack.enter_async_context(KubeClient(find_access(), user_agent=f"tiphys-{self.service}"))
             learned = None
             if settings.own_namespace:
                 learned = LearnedModels(client, self.models, metrics, settings.own_namespace, settings.models_dir)
                 self._jobs.append(learned.run)
-            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap, learned)
+            self.watches = self._make_watches(client, learned)
             self._jobs.append(self.watches.run)
         if fixed is not None:
             readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
@@ -187,23 +190,29 @@ class _Parts:
             )
             self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
 
+    def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, learned)
+
     async def _open_listeners(self) -> None:
         settings = self._settings
         status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
-            "prioritize": await self._listen_hot(),
+            self.asked: await self._listen_hot(),
             "status": self._listen(status, settings.status_host, settings.status_port),
             "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
         }
         _log.info("listening", extra={"fields": {**addresses, "tls": self.tls is not None, "pid": os.getpid()}})
 
     async def _listen_hot(self) -> str:
-        listener = _bound(self._settings.host, self._settings.port)
+        settings = self._settings
+        listener = _bound(settings.host, settings.port)
+        routes = HotRoutes(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
+        self._hot = HotListener(routes)
         await self._hot.start(listener, self.tls.context if self.tls is not None else None)
         return _url(listener, "https" if self.tls else "http")
 
-    def _listen(self, app: FastAPI, host: str, port: int) -> str:
+    def _listen(self, app: FastAPI, host: str, port: int, tls: ServerTls | None = None) -> str:
         listener = _bound(host, port)
         config = uvicorn.Config(
             app,
@@ -216,9 +225,10 @@ class _Parts:
             date_header=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
+            ssl_context_factory=(lambda config, default: tls.context) if tls is not None else None,
         )
         self._servers.append((_Server(config), listener))
-        return _url(listener, "http")
+        return _url(listener, "https" if tls is not None else "http")
 
     def _count_too_slow(self) -> None:
         self.metrics.bad_requests["too-slow"].inc()

@@ -220,6 +220,9 @@ class Watches:
         switch_configmap: str,
         learned: LearnedModels | None = None,
         limits: WatchLimits | None = None,
+        *,
+        nodes: CountingSink | None = None,
+        pods: CountingSink | None = None,
     ) -> None:
         self._world = world
         self._learned = learned
@@ -227,8 +230,8 @@ class Watches:
         self._metrics = metrics
         self._clock = clock
         self._sinks: dict[str, CountingSink] = {
-            "nodes": NodeSink(world),
-            "pods": PodSink(world, decisions, clock),
+            "nodes": nodes if nodes is not None else NodeSink(world),
+            "pods": pods if pods is not None else PodSink(world, decisions, clock),
             "policies": PolicySink(world, metrics),
         }
         paths: dict[str, tuple[str, Mapping[str, str]]] = {

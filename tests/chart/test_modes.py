@@ -40,6 +40,8 @@ WANTED_MODES = {
     "minimal",
     "ha",
     "digests",
+    "binder",
+    "binder-insecure",
     "trainer",
     "trainer-schedule",
 }

@@ -54,6 +54,8 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
 BINDINGS = {
     ("tiphys-extender", "ClusterRole", "tiphys-extender"),
     ("tiphys-extender", "Role", "tiphys-extender"),
+    ("tiphys-binder", "ClusterRole", "tiphys-extender"),
+    ("tiphys-binder", "Role", "tiphys-extender"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),

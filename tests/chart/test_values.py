@@ -113,6 +113,8 @@ SHADOWING: dict[Path, Any] = {
     ("token", "existingSecret"): "",
     ("extender", "service", "tls", "ca", "bundle"): "",
     ("extender", "service", "clusterIP"): "",
+    ("binder", "tenants", "existingSecret"): "",
+    ("binder", "tls", "insecure"): False,
     **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender", "trainer")},
     ("trainer", "schedule"): "",
 }
@@ -175,7 +177,14 @@ SWITCHES = [path for path, value in LEAVES.items() if isinstance(value, bool) or
 def test_every_switch_and_choice_changes_the_output(path: Path) -> None:
     ca = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
     service = {"tls": {"serverSecretName": "s", "clientSecretName": "c", "ca": {"bundle": ca}}}
-    base = {"token": {"existingSecret": "t"}, "extender": {"service": service}, "routing": {"enabled": True}, "trainer": {"enabled": True}}
+    binder = {"enabled": True, "tenants": {"existingSecret": "t"}, "tls": {"serverSecretName": "s"}}
+    base = {
+        "token": {"existingSecret": "t"},
+        "extender": {"service": service},
+        "binder": binder,
+        "routing": {"enabled": True},
+        "trainer": {"enabled": True},
+    }
     if path == ("scheduler", "enabled"):
         base = with_value(base, ("extender", "service", "enabled"), True)
     default = LEAVES[path]

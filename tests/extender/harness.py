@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +146,12 @@ def untrained(directory: Path, name: str = "m", seed: int = 0) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any) -> AsyncGenerator[int, None]:
+async def listening(app: Any, count: Callable[[], None] = lambda: None) -> AsyncGenerator[int, None]:
     """An app behind the extender's own HTTP protocol on a free port of loopback."""
     listener = open_listener("127.0.0.1", 0)
     config = uvicorn.Config(
         app,
-        http=counting_protocol(lambda: None),
+        http=counting_protocol(count),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -160,6 +160,18 @@ def reader(url: str, counted: Counted, token_file: Path | None = None) -> Decisi
     return DecisionReader(url, token_file, ManualClock(START_S), on_error=counted.error, on_lost=counted.lose)
 
 
+async def test_services_are_read_side_by_side_and_one_that_is_away_does_not_stop_the_others(
+    extender: FakeExtender, counted: Counted
+) -> None:
+    extender.log = [decision(seq) for seq in range(1, 4)]
+    other = extender.url.replace("localhost", "127.0.0.1")  # another service, with a cursor of its own
+    async with reader(f"http://127.0.0.1:1,{extender.url},http://no-such-host.invalid:1,{other}", counted) as opened:
+        await opened.pull()
+        await opened.pull()
+        assert opened.pending()[P].scored == 6
+    assert (counted.errors, counted.lost) == (4, 0)
+
+
 async def test_pages_are_followed_to_the_end(extender: FakeExtender, counted: Counted) -> None:
     extender.log = [decision(seq) for seq in range(1, 2501)]
     async with reader(extender.url, counted) as opened:

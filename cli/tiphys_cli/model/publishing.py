@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Pub
             f"{card_path.name} and its weights have {len(card) + len(weights):,} bytes, a ConfigMap takes {CONFIG_MAP_MAX_BYTES:,} "
             f"({CARD_MAX_BYTES:,} of them for the card): put the files into the chart's models volume and publish spec.weights.file"
         )
-    if len(name) > NAME_MAX:
-        raise InvalidInput(f"--name has more than {NAME_MAX} characters")
+    if len(name) > NAME_MAX or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+        raise InvalidInput(f"--name {name!r}: at most {NAME_MAX} lower-case letters, digits, dashes and dots, as policies give it")
     # other bytes are another object: nothing changes under a model that serves, and going back is naming the former one
     version = f"{name}-{sha256(card + weights).hexdigest()[:12]}"
     config_map = {
