@@ -58,22 +58,22 @@ class _Node:
     sent: float = 0.0
 
     def free(self, fleet: Fleet) -> float:
-        return self.capacity - float(sum(fleet.memory[c.function] for c in self.containers))
+        return self.capacity - float(sum(fleet.functions["memory"][c.function] for c in self.containers))
 
     def rates(self, fleet: Fleet) -> dict[int, float]:
         """Weighted max-min, by the textbook: give everybody the same more per weight until somebody has enough."""
         running = [c for c in self.containers if c.started and c.call >= 0]
-        cap = {id(c): float(fleet.parallelism[c.function]) for c in running}
+        cap = {id(c): float(fleet.functions["parallelism"][c.function]) for c in running}
         if fleet.sharing:
-            rate = {id(c): min(cap[id(c)], self.cores * fleet.memory[c.function] / self.capacity) for c in running}
+            rate = {id(c): min(cap[id(c)], self.cores * fleet.functions["memory"][c.function] / self.capacity) for c in running}
         else:
             rate = dict.fromkeys(cap, 0.0)
             left, open_calls = self.cores, list(running)
             while open_calls and left > 1e-12:
-                weight = sum(fleet.memory[c.function] for c in open_calls)
-                level = min(left / weight, *((cap[id(c)] - rate[id(c)]) / fleet.memory[c.function] for c in open_calls))
+                weight = sum(fleet.functions["memory"][c.function] for c in open_calls)
+                level = min(left / weight, *((cap[id(c)] - rate[id(c)]) / fleet.functions["memory"][c.function] for c in open_calls))
                 for c in open_calls:
-                    rate[id(c)] += level * fleet.memory[c.function]
+                    rate[id(c)] += level * fleet.functions["memory"][c.function]
                 left -= level * weight
                 open_calls = [c for c in open_calls if rate[id(c)] < cap[id(c)] - 1e-9]
         slower = 1 / (1 + fleet.interference * max(len(running) - 1, 0))
@@ -141,15 +141,17 @@ class Reference:
     def _introduce_functions(self) -> None:
         fleet = self.fleet
         for f, name in enumerate(self.functions):
-            start = PodFacts(f"start-{f}", self.namespace, name, name, "", "tiphys", 0, 0, True, False, (), 0.0, float(fleet.init_s[f]))
+            start = PodFacts(
+                f"start-{f}", self.namespace, name, name, "", "tiphys", 0, 0, True, False, (), 0.0, float(fleet.functions["init_s"][f])
+            )
             self.state.put_pod(start, 0.0)
         profiles = {
             name: FunctionProfile(
-                float(fleet.warm_work[f] / fleet.parallelism[f]),
-                float(fleet.init_s[f] + fleet.cold_work[f] / fleet.parallelism[f]),
-                float(fleet.warm_work[f]),
-                float(fleet.cold_work[f]),
-                float(fleet.parallelism[f]),
+                float(fleet.functions["warm_work"][f] / fleet.functions["parallelism"][f]),
+                float(fleet.functions["init_s"][f] + fleet.functions["cold_work"][f] / fleet.functions["parallelism"][f]),
+                float(fleet.functions["warm_work"][f]),
+                float(fleet.functions["cold_work"][f]),
+                float(fleet.functions["parallelism"][f]),
             )
             for f, name in enumerate(self.functions)
         }
@@ -194,14 +196,16 @@ class Reference:
             self.unseen.remove(k)
 
     def _place(self, k: int) -> None:
-        function, memory = int(self.workload.function[k]), float(self.fleet.memory[self.workload.function[k]])
+        function, memory = int(self.workload.function[k]), float(self.fleet.functions["memory"][self.workload.function[k]])
         name, state = self.functions[function], self.state
         request = PlacementRequest(uid_of(k), self.namespace, name, 0, int(memory))
         rows = state.nodes.rows(sorted(state.nodes.row_of))
         state.tick(self.now_s)
         view = state.view(request, rows)
         if isinstance(self.policy, Hashing):  # its balancer knows of completions at once
-            pending = np.array([sum(self.fleet.memory[self.workload.function[j]] for j in self._unfinished(n)) for n in self._alive()])
+            pending = np.array(
+                [sum(self.fleet.functions["memory"][self.workload.function[j]] for j in self._unfinished(n)) for n in self._alive()]
+            )
             view = replace(view, available_memory_bytes=view.memory_capacity_bytes - pending)
         scores = self.policy.score(view, state.memory())
         best = order(scores, tie_breakers(request.uid, view.name_hash), self.policy.epsilon)[0]
@@ -232,17 +236,17 @@ class Reference:
         warm = [c for c in node.containers if c.call < 0 and c.function == function]
         if warm:
             container = max(warm, key=lambda c: c.since_s)
-            container.call, container.left = k, float(fleet.warm_work[function] * fleet.noise[k])
+            container.call, container.left = k, float(fleet.functions["warm_work"][function] * fleet.noise[k])
         else:
             idle = sorted((c for c in node.containers if c.call < 0), key=lambda c: c.since_s)
-            if node.free(fleet) + sum(fleet.memory[c.function] for c in idle) < fleet.memory[function]:
+            if node.free(fleet) + sum(fleet.functions["memory"][c.function] for c in idle) < fleet.functions["memory"][function]:
                 return False
-            while node.free(fleet) < fleet.memory[function]:
+            while node.free(fleet) < fleet.functions["memory"][function]:
                 node.containers.remove(idle.pop(0))
-            left = float(fleet.cold_work[function] * fleet.noise[k])
-            node.containers.append(_Container(function, k, self.now_s + float(fleet.init_s[function]), left))
-            node.reads += fleet.disk_reads_cold[function]
-        node.received += fleet.net_received[function]
+            left = float(fleet.functions["cold_work"][function] * fleet.noise[k])
+            node.containers.append(_Container(function, k, self.now_s + float(fleet.functions["init_s"][function]), left))
+            node.reads += fleet.functions["disk_reads_cold"][function]
+        node.received += fleet.functions["net_received"][function]
         self.start_s[k], self.cold[k] = self.now_s, not warm
         return True
 
@@ -272,7 +276,7 @@ class Reference:
                 if c.started and c.call >= 0:
                     c.left -= rate[id(c)] * seconds
                     node.busy += rate[id(c)] * seconds
-                    threads += self.fleet.parallelism[c.function]
+                    threads += self.fleet.functions["parallelism"][c.function]
             node.switches += (100 + 400 * threads) * seconds
             node.load = node.load * decay + threads * (1 - decay)
 
@@ -285,8 +289,8 @@ class Reference:
                 k, freed = c.call, True
                 self.finish_s[k] = self.now_s
                 self.unseen.append(k)
-                node.writes += self.fleet.disk_writes[c.function]
-                node.sent += self.fleet.net_sent[c.function]
+                node.writes += self.fleet.functions["disk_writes"][c.function]
+                node.sent += self.fleet.functions["net_sent"][c.function]
                 c.call, c.since_s = -1, self.now_s
                 if not self.fleet.reuse:
                     node.containers.remove(c)
