@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.placement import FIVE, Plan, claims, summarise
+from tiphys_cli.bench.placement import Plan
+from tiphys_cli.bench.placement_figures import FIVE, claims, summarise, training_claims
+from tiphys_cli.bench.placement_speed import speed_claims
 from tiphys_cli.bench.placement_tables import tables
 from tiphys_cli.bench.report import Result
 from tiphys_models.sim.workloads import MULTI
@@ -83,9 +85,31 @@ def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tm
 def test_tables_for_people_are_short_and_sorted() -> None:
     made = rows(faasrank=3.0, **{"warm-first": 3.3})
     result = Result("placement", False, (0, 1), 1.0, {}, made, summarise(made), claims(made))
-    (_, policies), (_, workloads), (_, scenarios), (_, ratios) = tables(result)
+    (_, policies), (_, workloads), (_, scenarios), (_, ratios), (_, training), (_, speed) = tables(result)
+    assert not training
+    assert not speed
     assert [line["policy"] for line in policies][:2] == ["greedy", "hashing"]
     assert policies[-1]["policy"] == "clairvoyant"
     assert len(workloads) == 11  # ten, and their mean
     assert scenarios[0]["faasrank"] == policies[-2]["% of hashing"]
     assert ratios[0]["over warm-first"].startswith("0.91")
+
+
+def test_claims_about_training_are_read_off_the_card() -> None:
+    seeds = [{"seed": s, "validation_pct_of_hashing": 50.0 + s, "episodes": 1000, "seconds": 100.0 + s} for s in range(5)]
+    good = {c.id: (c.value, c.holds) for c in training_claims({"faasrank": seeds})}
+    assert good == {
+        "faasrank-training-seeds": (5.0, True),
+        "faasrank-500-training-episodes-s": (52.0, True),
+        "faasrank-shipped-over-best-on-validation": (1.0, True),
+    }
+    other = {c.id: c.holds for c in training_claims({"faasrank": seeds[1:]})}
+    assert not other["faasrank-training-seeds"]
+    worse = {c.id: c.holds for c in training_claims({"faasrank": seeds[::-1]})}
+    assert not worse["faasrank-shipped-over-best-on-validation"]
+    assert not any(c.holds for c in training_claims({"faasrank": []}))
+
+
+def test_speed_is_held_to_the_bar_of_its_policy() -> None:
+    made = [{"policy": policy, "median": 50_000} for policy in ("round-robin", "faasrank")]
+    assert [(c.value, c.holds) for c in speed_claims(made)] == [(50_000, False), (50_000, True)]

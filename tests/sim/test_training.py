@@ -15,10 +15,13 @@ from tiphys_models.features.outlook import WIDTH  # noqa: E402
 from tiphys_models.nets.score import PAPER_HIDDEN, count_parameters, layers_of, make_score_network, put_layers  # noqa: E402
 from tiphys_models.sim.metrics import remaining  # noqa: E402
 from tiphys_models.sim.scenario import Scenario  # noqa: E402
+from tiphys_models.train.checkpoints import Progress  # noqa: E402
 from tiphys_models.train.export import to_network, to_student, write_artifact  # noqa: E402
-from tiphys_models.train.placement import PRESETS, Progress, Validation, train  # noqa: E402
+from tiphys_models.train.placement import train  # noqa: E402
 from tiphys_models.train.ppo import Ppo, PpoSettings, returns  # noqa: E402
+from tiphys_models.train.presets import PRESETS  # noqa: E402
 from tiphys_models.train.rollouts import Student, Task, blind, input_scale, play_here, roll  # noqa: E402
+from tiphys_models.train.validation import Validation  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120, func_only=True)
 

@@ -63,8 +63,9 @@ class Scenario:
         return replace(self, nodes=nodes)
 
 
+NO_REUSE = Scenario("no-reuse", reuse=False)
 SENSITIVITY: tuple[Scenario, ...] = (
-    Scenario("no-reuse", reuse=False),
+    NO_REUSE,
     Scenario("capped-shares", capped=True),
     Scenario("interference", interference=0.1),
     Scenario("memory-1g", memory_gib=1.0),
