@@ -64,11 +64,12 @@ class Scenario:
 
 
 NO_REUSE = Scenario("no-reuse", reuse=False)
+LITTLE_MEMORY = Scenario("memory-1g", memory_gib=1.0)
 SENSITIVITY: tuple[Scenario, ...] = (
     NO_REUSE,
     Scenario("capped-shares", capped=True),
     Scenario("interference", interference=0.1),
-    Scenario("memory-1g", memory_gib=1.0),
+    LITTLE_MEMORY,
     Scenario("memory-4g", memory_gib=4.0),
     Scenario("memory-8g", memory_gib=8.0),
     Scenario("start-x0.3", start_cost=0.3),

@@ -13,7 +13,7 @@ import numpy as np
 from tiphys_models.policies.rules import Hashing
 from tiphys_models.sim.episode import simulate
 from tiphys_models.sim.metrics import fullest_share
-from tiphys_models.sim.scenario import AGES, MIXED, NO_REUSE, SIZES
+from tiphys_models.sim.scenario import AGES, LITTLE_MEMORY, MIXED, NO_REUSE, SIZES
 from tiphys_models.train.curriculum import VALIDATION_SEEDS, default_tasks
 from tiphys_models.train.rollouts import Student, Task, roll
 
@@ -25,7 +25,7 @@ class Validation:
     """Percent of hashing over fixed tasks of the validation split: the mean of the groups' means, the default scenario counting half."""
 
     def __init__(self, *, varied: bool, seeds: int = VALIDATION_SEEDS) -> None:
-        scenarios = (AGES[0], AGES[3], MIXED, SIZES[0], NO_REUSE) if varied else ()
+        scenarios = (AGES[0], AGES[3], MIXED, SIZES[0], NO_REUSE, LITTLE_MEMORY) if varied else ()
         groups = [default_tasks("validation", range(seeds)), *(default_tasks("validation", [seeds], s) for s in scenarios)]
         self._weights = np.array([len(scenarios) or 1, *[1.0] * len(scenarios)])
         self._groups = [[(task, _hashing_s(task)) for task in group] for group in groups]
