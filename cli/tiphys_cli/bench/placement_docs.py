@@ -45,9 +45,15 @@ def _blocks(result: Result) -> Mapping[str, str]:
     training: Mapping[str, Sequence[Row]] = result.inputs.get("training", {})
     seeds = {f"seeds-{policy}": _seeds(found) for policy, found in training.items()}
     return {
-        "policies": _policies(result), "workloads": _workloads(result), "scenarios": _scenarios(result), "claims": _claims(result),
-        "speed": _speed(result), "digests": _digests(result), **seeds,
-    }  # fmt: skip
+        "short": _short(result),
+        "policies": _policies(result),
+        "workloads": _workloads(result),
+        "scenarios": _scenarios(result),
+        "claims": _claims(result),
+        "speed": _speed(result),
+        "digests": _digests(result),
+        **seeds,
+    }
 
 
 class _Figures:
@@ -78,6 +84,14 @@ def _policies(result: Result) -> str:
         lines.append([f"`{policy}`", _interval(percents[policy]), *means, _interval(azure.get(policy))])
     titles = (title for title, _ in _COLUMNS.values())
     return _table(("policy", "M1–M10, % of hashing", *titles, "Azure rows, % of hashing"), lines)
+
+
+def _short(result: Result) -> str:
+    figures = _Figures(result)
+    percents, azure, p99 = figures("default"), figures("default", "azure"), figures("default", metric="p99_s")
+    chosen = [p for p in ("hashing", *_SCENARIO_POLICIES) if p in percents]
+    lines = [[f"`{p}`", _interval(percents[p]), _mean(p99.get(p), ".1f"), _interval(azure.get(p))] for p in chosen]
+    return _table(("policy", "mean completion, % of hashing", "p99 s", "on rows of the Azure trace"), lines)
 
 
 def _workloads(result: Result) -> str:

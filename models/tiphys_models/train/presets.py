@@ -60,10 +60,10 @@ PRESETS: dict[str, Preset] = {
             "faasrank",
             "The shipped one: 42 inputs, taught what every choice costs on workloads, ages, sizes and mixes of the training split.",
             WIDTH,
-            20,
+            32,
             1,
             12,
-            imitation=ImitationSettings(inputs=WIDTH, hidden=PAPER_HIDDEN, iterations=20),
+            imitation=ImitationSettings(inputs=WIDTH, hidden=PAPER_HIDDEN, iterations=32),
         ),
     )
 }
