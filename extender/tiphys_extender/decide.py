@@ -36,8 +36,8 @@ _SAME = 1e-9
 class Models(Protocol):
     """Where learned policies come from."""
 
-    def policy(self, name: PolicyName, model: str) -> PlacementPolicy | None:
-        """The policy with the weights loaded now; None without them."""
+    def policy(self, name: PolicyName, model: str, mode: Mode) -> PlacementPolicy | None:
+        """The policy with the weights that serve this mode now; None without them."""
         ...
 
 
@@ -171,7 +171,7 @@ def _rank(
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
     fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
-    judged = _judge(world, spec.policy, spec.model_name, request, known_rows, fresh, len(rows), in_time)
+    judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
     fallback: FallbackReason | None = None
     if isinstance(judged, FallbackReason):
         fallback = judged
@@ -208,6 +208,7 @@ def _judge(
     world: World,
     name: PolicyName,
     model: str | None,
+    mode: Mode,
     request: PlacementRequest,
     rows: IntArray,
     fresh: Freshness,
@@ -215,7 +216,7 @@ def _judge(
     in_time: Callable[[], bool],
 ) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
     """The chosen policy's scores, or why it cannot judge."""
-    policy = world.rules.get(name) if model is None else world.models.policy(name, model)
+    policy = world.rules.get(name) if model is None else world.models.policy(name, model, mode)
     if policy is None:
         return FallbackReason.MODEL_MISSING
     reads_nodes = name in READS_NODES

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tiphys_extender.decide import World
-from tiphys_extender.metrics import Metrics
+from tiphys_extender.metrics import KINDS, Metrics
 from tiphys_extender.watches import PolicySink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.facts import node_facts, pod_facts
@@ -15,7 +15,7 @@ from tiphys_models.placement.snapshot import records, taken_at_s
 
 def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> tuple[dict[str, Any], dict[str, Any]]:
     """Put nodes, pods and policies into the world, as if just listed; returns readings and idle instances."""
-    counts = dict.fromkeys(("nodes", "pods", "policies", "switch"), 0)
+    counts = dict.fromkeys(KINDS, 0)
     readings: dict[str, list[float | None]] = {}
     idle: dict[str, dict[str, float]] = {}
     policies = PolicySink(world, metrics)

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tiphys_models.api.reasons import ConditionType, FallbackReason, NeutralReason, Reason
+from tiphys_models.api.reasons import ConditionType, FallbackReason, ModelConditionType, ModelReason, NeutralReason, Reason
 from tiphys_models.features.schema import FEATURES
 from tiphys_models.policies.registry import PolicyName
 
@@ -18,7 +18,10 @@ def test_every_reason_is_explained() -> None:
     text = (ROOT / "docs" / "conditions.md").read_text()
     for word in [*Reason, *NeutralReason, *FallbackReason]:
         assert f"`{word}`" in text, word
-    for condition in ConditionType:
+    of_models = text[text.index("## Conditions of a LearnedModel") : text.index("## Why an answer was neutral")]
+    for word in ModelReason:
+        assert f"`{word}`" in of_models, word
+    for condition in [*ConditionType, *ModelConditionType]:
         assert condition in text
 
 

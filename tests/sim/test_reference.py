@@ -7,13 +7,13 @@ import pytest
 
 from tests.sim.small import small_workload
 from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
 from tiphys_models.sim.episode import simulate
 from tiphys_models.sim.reference import Reference
 from tiphys_models.sim.scenario import NodeEvent, Scenario
-from tiphys_models.sim.shipped import WEIGHTS
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 

@@ -18,6 +18,7 @@ from tiphys_cli.bench.placement_figures import COMPARATORS, FIVE, claims, summar
 from tiphys_cli.bench.placement_speed import SPEED_BARS, measure_speed, speed_claims
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, RoundRobin, StaticRank, WarmFirst
@@ -25,7 +26,6 @@ from tiphys_models.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.sim.episode import CLAIRVOYANT, GREEDY_STAY, Player, Records, simulate
 from tiphys_models.sim.metrics import fullest_share, inflight, jain, lower_share, stretch
 from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES, Scenario
-from tiphys_models.sim.shipped import WEIGHTS
 from tiphys_models.sim.tuning import static_rank_tuned
 from tiphys_models.sim.workloads import KINDS, MULTI, Workload, make_workload
 

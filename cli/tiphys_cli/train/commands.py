@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench.commands import parse_numbers
+from tiphys_cli.model.commands import send
+from tiphys_cli.model.publishing import NAMESPACE, publication
+from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 if TYPE_CHECKING:
@@ -35,6 +38,13 @@ def placement(
     steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
     workload: Annotated[str | None, typer.Option(help="train on this workload alone, such as SC; default: all of the preset's")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in --out")] = False,
+    publish: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="publish the best as this LearnedModel, stage candidate, in the cluster of $KUBECONFIG or the pod"
+        ),
+    ] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="where --publish writes: the namespace of the chart")] = NAMESPACE,
     ray: Annotated[
         bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")
     ] = False,
@@ -42,7 +52,12 @@ def placement(
     """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, workload, resume, ray, errors)
+        access = find_access() if publish else None  # hours of training must not end with a missing kubeconfig
+        card = _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, workload, resume, ray, errors)
+        if access is not None:
+            made = publication(card, publish, namespace, "candidate")
+            send(access, made)
+            errors.print(f"published {namespace}/{publish} at stage candidate, sha256 {made.sha256}")
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
@@ -53,7 +68,7 @@ def placement(
 
 def _train(
     name: str, seeds: Sequence[int], out: Path, steps: int | None, workload: str | None, resume: bool, ray: bool, errors: Console
-) -> None:
+) -> Path:
     try:
         from dataclasses import replace  # noqa: PLC0415
 
@@ -99,6 +114,7 @@ def _train(
         table.add_row(str(result.seed), *figures)
     Console(highlight=False).print(table)
     Console(highlight=False).print(f"seed {best.seed} is the best by validation: {out / chosen.name}.json")
+    return out / f"{chosen.name}.json"
 
 
 def _tell(errors: Console, p: Progress) -> None:

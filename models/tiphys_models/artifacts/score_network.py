@@ -55,7 +55,7 @@ def load_network(card_path: Path) -> ScoreNetwork:
     if card_path.suffix != ".json":
         raise ArtifactRefused("ForbiddenFormat", f"{card_path.name}: a model is named by its card, NAME.json")
     weights_path = card_path.with_suffix(".safetensors")
-    return check_network(_read(card_path), _read(weights_path), card_path.name)
+    return check_network(read_file(card_path), read_file(weights_path), card_path.name)
 
 
 def check_network(card_json: bytes, weights: bytes, origin: str) -> ScoreNetwork:
@@ -86,7 +86,8 @@ def pack_weights(layers: tuple[tuple[FloatArray, FloatArray], ...]) -> bytes:
     return bytes(save_tensors(tensors))
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Its bytes, unless they are missing or too many."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ArtifactRefused("TooLarge", f"{path.name} has more than {MAX_BYTES} bytes")

@@ -38,12 +38,6 @@ class IdleInstances:
         left: FloatArray = self._left[slot][rows]
         return left
 
-    def left_on(self, functions: Sequence[str], row: int) -> list[float]:
-        """Of several functions on one row."""
-        self._fit()
-        left, slot_of = self._left, self._slots.get
-        return [math.nan if (slot := slot_of(name, -1)) < 0 else left[slot, row] for name in functions]
-
     def can_take(self, function: str, row: int) -> bool:
         """Whether an idle instance is in sight there."""
         slot = self._slots.get(function, -1)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls
+from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls, filled
 from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.idle import IdleInstances
@@ -111,6 +111,7 @@ class PlacementState:
         self._idle = IdleInstances(self.nodes)
         self._calls = CallTable()
         self._profiles = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
+        self._filled_profiles: FloatArray | None = None
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -284,6 +285,7 @@ class PlacementState:
         """What calls of these functions are like alone on a node, as runtimes report it."""
         for name, profile in profiles.items():
             self._profiles[self._function(name).index] = profile.as_row()
+        self._filled_profiles = None
         self.nodes.touch_all()
 
     # ---- what policies see ---------------------------------------------------------------------------------------
@@ -315,7 +317,11 @@ class PlacementState:
         )
 
     def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
-        return self._calls.seen(self._now_s, self._profiles, own_function, self.nodes.read_at_s[rows], self._idle.total_bytes(rows))
+        if self._filled_profiles is None:
+            self._filled_profiles = filled(self._profiles)
+        return self._calls.seen(
+            self._now_s, self.nodes.capacity, self._filled_profiles, own_function, self.nodes.read_at_s[rows], self._idle.total_bytes(rows)
+        )
 
     def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
         """What `view` would show of a few rows now, for the price of a few copies: to be looked at later, if ever."""
@@ -327,18 +333,6 @@ class PlacementState:
             requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
-
-    def encode_row(self, row: int, requests: Sequence[PlacementRequest], init_times_s: Sequence[float]) -> FloatArray:
-        """float32[requests, 26]: one node as each of these requests sees it."""
-        nodes = self.nodes
-        encoded = np.empty((len(requests), len(FEATURES)), np.float32)
-        encoded[:, : len(NODE_READINGS)] = nodes.readings[row]
-        encoded[:, COLUMN["avail_memory"]] = nodes.memory_capacity[row] - nodes.memory_requested[row]
-        encoded[:, COLUMN["inflight"]] = nodes.inflight[row]
-        encoded[:, COLUMN["warm"]] = self._idle.left_on([request.function for request in requests], row)
-        encoded[:, COLUMN["requested_memory"]] = [request.memory_bytes for request in requests]
-        encoded[:, COLUMN["init_time"]] = init_times_s
-        return encoded
 
     def init_time_s(self, function: str) -> float:
         """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""
@@ -416,4 +410,5 @@ class PlacementState:
             function = self._functions[name] = _FunctionState(index=index)
             if index == len(self._profiles):
                 self._profiles = grown(self._profiles, 2 * index, math.nan)
+                self._filled_profiles = None
         return function

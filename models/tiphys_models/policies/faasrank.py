@@ -37,8 +37,5 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
-        return self.score_encoded(ENCODERS[self.network.card.feature_schema][1](view))
-
-    def score_encoded(self, encoded: FloatArray) -> FloatArray:
-        """The same of rows as the encoder makes them, whichever node and request each one speaks of."""
+        encoded = ENCODERS[self.network.card.feature_schema][1](view)
         return np.where(known_encoded(encoded), self.network(encoded), np.nan)

@@ -1,4 +1,4 @@
-"""The weights that come with the package, for benchmarks and tests."""
+"""The weights that come with the package: what serves without anything mounted or published."""
 
 from __future__ import annotations
 
