@@ -1,4 +1,7 @@
-"""How many calls a second the simulator plays on one core, readings and everything else included."""
+"""How many calls the simulator plays in a second of one core, readings and everything else included.
+
+Seconds are of processor time: the simulator has one thread, and a benchmark must not depend on who else uses the machine.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ def measure_speed(players: Sequence[Player], tell: Callable[[str], None], *, qui
     rounds: dict[str, list[float]] = {player.name: [] for player in players}
     for _ in range(2 if quick else _ROUNDS):
         for player in players:
-            before = time.perf_counter()
+            before = time.process_time()
             for workload in workloads:
                 simulate(workload, player, Scenario())
-            rounds[player.name].append(calls / (time.perf_counter() - before))
+            rounds[player.name].append(calls / (time.process_time() - before))
     return [_row(policy, speeds) for policy, speeds in rounds.items()]
 
 

@@ -17,7 +17,7 @@ def tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
         ("% of hashing by scenario, M1-M10", _grid([s for s in result.summary if s["workload"] == "M1-M10"], "scenario")),
         ("completion time over a comparator's, M1-M10", _ratios(result.summary)),
         ("training seeds, the shipped one first", _training(result)),
-        ("simulator, calls a second on one core", _speed(result.summary)),
+        ("simulator, calls in a second of one core", _speed(result.summary)),
     )
 
 
