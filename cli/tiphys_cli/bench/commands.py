@@ -95,12 +95,14 @@ def placement(
         Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
+    docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
 ) -> None:
     """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""
 
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import placement as placement_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.placement_docs import rewrite  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = placement_bench.Plan(parse_numbers(seeds, "seeds", least=0), trace_dir=trace_dir, quick=quick)
@@ -110,7 +112,10 @@ def placement(
             plan = replace(plan, policies=tuple(policies.split(",")))
         if model is not None:
             plan = replace(plan, models={**plan.models, "faasrank": model})
-        return placement_bench.run(plan, tell)
+        result = placement_bench.run(plan, tell)
+        for path in docs or ():
+            rewrite(path, result)
+        return result
 
     result = _guarded(work)
     from tiphys_cli.bench.placement_tables import tables  # noqa: PLC0415
