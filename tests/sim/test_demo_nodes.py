@@ -18,8 +18,8 @@ from tiphys_models.sim.workloads import first_calls, make_workload
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
-TOLERANCE = {"cpu_load_avg": 0.01, "cpu_idle": 0.02}
-"""/proc/loadavg has two decimals; time in interrupts is idle time to the simulator."""
+TOLERANCE = {"cpu_load_avg": 0.01, "cpu_idle": 0.02, "cpu_softirq": 0.02}
+"""/proc/loadavg has two decimals; the simulator takes time in interrupts from nobody, on a node it comes out of what is idle, if any."""
 
 
 @pytest.mark.parametrize("reuse", [True, False])
