@@ -27,6 +27,7 @@ _NEUTRAL: Mapping[str, str] = {
 _FALLBACK: Mapping[str, str] = {
     FallbackReason.MODEL_MISSING: "its model is not loaded: is NAME.json with NAME.safetensors mounted, and not refused?",
     FallbackReason.READINGS_MISSING: "more than half of the candidates had no fresh reading: see `tiphys doctor` and Prometheus",
+    FallbackReason.PROFILES_MISSING: "no runtime reports tiphys_runtime_call_profile, which this model needs: see docs/concepts.md",
     FallbackReason.SCORES_NOT_FINITE: "the policy gave scores that are no numbers",
     FallbackReason.SCORES_CONSTANT: "the model makes no difference between different nodes: it is saturated or broken",
     FallbackReason.POLICY_ERROR: "the policy failed: the extender's log names the error",
