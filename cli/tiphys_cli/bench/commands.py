@@ -18,6 +18,7 @@ from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
+from tiphys_models.artifacts.shipped import SHIPPED
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.sim.workloads import KINDS
 
@@ -46,8 +47,8 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
     bars = Bars(
         "One prioritize call: median, FaaSRank beside the floor",
         "ms",
-        [f"{row['names']:,} names" for row in rows],
-        [("FaaSRank", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
+        [f"{row['policy']}, {row['names']:,} names" for row in rows],
+        [("real", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
     )
     _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
 
@@ -62,14 +63,17 @@ def scheduler(
     nodes: Annotated[str, typer.Option(help="comma-separated numbers of nodes")] = "500,5000",
     pairs: Annotated[int, typer.Option(min=1, max=100, help="alternated pairs of runs a setting")] = 5,
     pods: Annotated[int, typer.Option(min=100, max=20_000, help="pods of the backlog")] = 1000,
+    model: Annotated[str, typer.Option(help=f"one of {', '.join(SHIPPED)}")] = SHIPPED[0],
 ) -> None:
     """Pods a second through the real kube-scheduler, with Tiphys and without, in alternated pairs."""
 
     def work(tell: Callable[[str], None]) -> Result:
         sizes, chosen = parse_numbers(nodes, "nodes", least=2), parse_numbers(seeds, "seeds", least=0)
-        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen)
+        if model not in SHIPPED:
+            raise InvalidInput(f"--model {model}: choose one of {', '.join(SHIPPED)}")
+        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen, model=model)
         if quick:
-            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True)
+            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True, model=model)
         return scheduler_bench.run(plan, tell)
 
     result = _guarded(work)

@@ -8,3 +8,6 @@ import tiphys_models
 
 WEIGHTS = Path(tiphys_models.__file__).resolve().parent / "weights"
 """`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""
+
+SHIPPED = ("faasrank", "faasrank-paper")
+"""Placement models, the default first."""
