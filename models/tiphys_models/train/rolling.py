@@ -47,7 +47,7 @@ class RayRoller:
 def _play_elsewhere(student: Student, task: Task, index: int, *, costs: bool, seed: int | None) -> Rollout:
     """What arrives from another process is read-only, for which the simulator would be compiled once more, for minutes: copy it."""
     workload = task.workload
-    arrays = {f.name: value.copy() for f in fields(workload) if isinstance(value := getattr(workload, f.name), np.ndarray)}
+    arrays: dict[str, Any] = {f.name: value.copy() for f in fields(workload) if isinstance(value := getattr(workload, f.name), np.ndarray)}
     layers = tuple((weight.copy(), bias.copy()) for weight, bias in student.layers)
     own = replace(student, layers=layers, mean=student.mean.copy(), scale=student.scale.copy())
     return play_one(own, replace(task, workload=replace(workload, **arrays)), index, costs=costs, seed=seed)
