@@ -19,6 +19,7 @@ from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
 from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.sim.workloads import KINDS
 
 _FILE_WIDTH = 220
 """Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
@@ -124,6 +125,36 @@ def placement(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
+@bench_app.command("live-placement")
+def live_placement(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split, one live run each")] = "0,1,2,3,4",
+    workload: Annotated[str, typer.Option(help="which of the simulator's workloads: SC, SA, M1 to M10")] = "M10",
+    reuse: Annotated[str, typer.Option(help="whether a container serves a second call: on, off or both")] = "both",
+) -> None:
+    """Placement policies on a live control plane, beside the simulator's figures for the same calls. Needs the extra `sim`."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import live_placement as live_bench  # noqa: PLC0415 - numba, which few installations have
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        settings = {"on": (True,), "off": (False,), "both": (True, False)}
+        if workload not in KINDS or reuse not in settings:
+            raise InvalidInput(f"--workload wants one of {', '.join(KINDS)} and --reuse one of {', '.join(settings)}")
+        chosen = parse_numbers(seeds, "seeds", least=0)
+        plan = live_bench.Plan(chosen[:2] if quick else chosen, workload, settings[reuse], quick=quick)
+        return live_bench.run(plan, tell)
+
+    result = _guarded(work)
+    from tiphys_cli.bench.live_tables import tables  # noqa: PLC0415
+
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 

@@ -153,6 +153,12 @@ def _because(node: str, record: Mapping[str, Any]) -> list[str]:
     return because
 
 
+def profile_line(function: str, profile: Mapping[str, float]) -> str:
+    """What the runtime reports of the function, as policies that look at what is still to do read it."""
+    warm_s, cold_s = profile["warm_seconds"], profile["cold_seconds"]
+    return f"A call of {function} alone takes {warm_s:.3g} s warm and {cold_s:.3g} s cold, on up to {profile['parallelism']:g} cores."
+
+
 def top_scores(record: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
     """The best candidates with level and raw score; all of them are in --json."""
     return list(record.get("scores") or record.get("top") or ())[:count]

@@ -288,6 +288,13 @@ class PlacementState:
         self._filled_profiles = None
         self.nodes.touch_all()
 
+    def profile(self, function: str) -> FunctionProfile | None:
+        """What was reported of a function; None if nothing was."""
+        known = self._functions.get(function)
+        if known is None or np.isnan(self._profiles[known.index]).any():
+            return None
+        return FunctionProfile(*self._profiles[known.index].tolist())
+
     # ---- what policies see ---------------------------------------------------------------------------------------
 
     def view(self, request: PlacementRequest, rows: IntArray) -> CandidateView:
