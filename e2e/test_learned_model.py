@@ -143,7 +143,8 @@ def release(local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path)
     watched = {"EXTENDER_URL": extender.status_url, "TOKEN_FILE": str(inputs.token_file), "RESYNC_S": "1"}
     try:
         extender.wait_ready()
-        extender.wait_covered(0.4)
+        known = len(local.api.items("/api/v1/nodes"))  # nodes of tests before this one have no readings
+        extender.wait_covered(0.9 * len(inputs.nodes) / known)
         with OperatorProcess(operator_access, own, tmp_path / "operator.log", settings=watched) as operator:
             yield Release(local, own, namespace, inputs, extender)
             assert operator.metric('tiphys_operator_reconciles_total{result="error"}') <= 1
