@@ -12,7 +12,7 @@ from tiphys_models.cloud.state import CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.greedy import previous_plan
-from tiphys_models.planners.heuristics import CostLean, EnergyLean, FirstFit, OnePerHost, Random
+from tiphys_models.planners.heuristics import CostLean, EnergyLean, FirstFit, OnePerHost, RandomHost
 from tiphys_models.planners.protocol import Planner
 from tiphys_models.planners.registry import COMPARATORS, HEURISTICS, candidates, make_planner
 
@@ -50,7 +50,7 @@ def test_each_corner_beats_first_fit_and_random_on_its_own_objective(lean: Plann
         return sum(objective(s, t, planner.assign(s, t, 1), weights) for s, t in MOMENTS)
 
     assert total(lean) <= total(FirstFit())
-    assert total(lean) < total(Random())
+    assert total(lean) < total(RandomHost())
 
 
 def test_full_hosts_leave_tasks_waiting() -> None:
@@ -68,7 +68,7 @@ def test_the_previous_plan_is_repeated_by_application() -> None:
 
 def test_random_depends_on_its_seed() -> None:
     now, waiting = MOMENTS[2]
-    plans = {tuple(Random().assign(now, waiting, seed).host.tolist()) for seed in range(5)}
+    plans = {tuple(RandomHost().assign(now, waiting, seed).host.tolist()) for seed in range(5)}
     assert len(plans) == 5
 
 

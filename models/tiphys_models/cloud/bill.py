@@ -30,7 +30,7 @@ SCHEDULING_TIMES: dict[str, SchedulingTime] = {
     "energy-lean": SchedulingTime(0.001, 0.0005),
     "one-per-host": SchedulingTime(0.001, 0.0001),
     "first-fit": SchedulingTime(0.001, 0.0001),
-    "random": SchedulingTime(0.001, 0.0001),
+    "random-host": SchedulingTime(0.001, 0.0001),
 }
 UNMEASURED = SchedulingTime(0.5, 0.0)
 """For a planner without a line of its own: dear enough that nobody forgets to measure."""

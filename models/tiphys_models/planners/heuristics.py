@@ -85,10 +85,10 @@ class FirstFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class RandomHost:
     """A random host with room."""
 
-    name: str = "random"
+    name: str = "random-host"
 
     def assign(self, state: CloudState, tasks: Tasks, seed: int) -> Plan:
         """See `Planner`."""

@@ -25,7 +25,7 @@ class PlannerEntry:
 PAPER: tuple[str, ...] = ("arima-aco", "lstm-aco", "decision-nn", "semi-direct", "graf", "gobi", "gosh")
 """MetaNet's seven."""
 HEURISTICS: tuple[str, ...] = ("cost-lean", "energy-lean", "one-per-host")
-COMPARATORS: tuple[str, ...] = ("first-fit", "random")
+COMPARATORS: tuple[str, ...] = ("first-fit", "random-host")
 """Bars for the planners' own tests; never candidates of a selector."""
 
 _ENTRIES: dict[str, PlannerEntry] = {
@@ -35,7 +35,7 @@ _ENTRIES: dict[str, PlannerEntry] = {
         PlannerEntry("energy-lean", "heuristics", "EnergyLean"),
         PlannerEntry("one-per-host", "heuristics", "OnePerHost"),
         PlannerEntry("first-fit", "heuristics", "FirstFit"),
-        PlannerEntry("random", "heuristics", "Random"),
+        PlannerEntry("random-host", "heuristics", "RandomHost"),
         PlannerEntry("arima-aco", "arima_aco", "make", learned=True),
         PlannerEntry("lstm-aco", "lstm_aco", "make", learned=True),
         PlannerEntry("decision-nn", "decision_nn", "make", learned=True),

@@ -14,6 +14,7 @@ from tiphys_models.cloud.repair import repair
 from tiphys_models.cloud.score import JOULES_PER_KWH, Outcome
 from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
+from tiphys_models.domain.errors import TiphysError
 from tiphys_models.planners.protocol import Planner
 from tiphys_models.sim.cloud.cloud import Cloud
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, Scenario
@@ -120,7 +121,7 @@ def run(workload: Workload, planners: Planners, chooser: Chooser, scenario: Scen
     charged: list[float] = []
     while not (cloud.over and cloud.interval >= workload.intervals):
         if cloud.interval > workload.intervals + _TAIL:
-            raise RuntimeError(f"{len(cloud.waiting)} tasks were never placed")
+            raise TiphysError(f"{len(cloud.waiting)} tasks were never placed, {_TAIL} intervals after the last arrival")
         if len(cloud.waiting):
             state, tasks = cloud.state(), cloud.tasks()
             moment = Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, planners)
