@@ -52,7 +52,7 @@ def rows(**changed: tuple[float, float, float, float, float]) -> list[dict[str, 
     return with_best_fixed(made)
 
 
-def claim(made: list[dict[str, Any]], name: str) -> tuple[float | None, bool]:
+def claim(made: list[dict[str, Any]], name: str) -> tuple[Any, bool]:
     return next((c.value, c.holds) for c in claims(made, {}, 60.0) if c.id == name)
 
 

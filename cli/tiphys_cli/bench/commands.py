@@ -134,8 +134,14 @@ def selection(
         Path | None, typer.Option(help="CSV of tasks, played beside the others: arrival_s, cpu_core_s, ram_mib, disk_mib, deadline_class")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only measure the constants: scheduling times, divisors of J")] = False,
 ) -> None:
     """Planners, heuristics, selectors and bounds on the same tasks in the simulated cloud. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_cli.bench.selection_constants import constants  # noqa: PLC0415
+
+        typer.echo(orjson.dumps(constants(policies.split(",") if policies else None), option=orjson.OPT_INDENT_2).decode())
+        return
 
     def work(tell: Callable[[str], None]) -> Result:
         try:
