@@ -202,6 +202,8 @@ def test_a_csv_file_is_a_workload(tmp_path: Path) -> None:
         ("arrival_s,cpu_core_s\n1,2\n", "'ram_mib'"),
         ("arrival_s,cpu_core_s,ram_mib,disk_mib,deadline_class\n1,x,3,4,5\n", "line 2"),
         ("arrival_s,cpu_core_s,ram_mib,disk_mib,deadline_class\n1,2,3,4,5\n-1,2,3,4,5\n", "line 3"),
+        ("arrival_s,cpu_core_s,ram_mib,disk_mib,deadline_class\n1e9,2,3,4,5\n", "line 2: arrives after"),
+        ("arrival_s,cpu_core_s,ram_mib,disk_mib,deadline_class\n1,2,99999,4,5\n", "line 2: no host has 99999 MiB"),
         ("", "at least one line"),
     ],
 )
