@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.planners.arima import forecast
-from tiphys_models.planners.fillings import Fillings
 from tiphys_models.planners.colony import colony
+from tiphys_models.planners.fillings import Fillings
 from tiphys_models.planners.search import OBJECTIVE, seeds
 from tiphys_models.planners.seen import believe, look
 

@@ -1,4 +1,4 @@
-"""Ant colony on a fillings: pheromone lies on (kind of task, filling), so that what one ant learns of a host holds for all like it.
+"""Ant colony on classes of hosts: pheromone lies on (kind of task, filling), so that what one ant learns of a host holds for all like it.
 
 Published colonies walk over single hosts and lose to first-fit from four tasks on: a hundred nearly identical hosts dilute every trail.
 """
@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from tiphys_models.cloud.state import UNPLACED
-from tiphys_models.planners.fillings import Fillings, Filling, Layout, Step
+from tiphys_models.planners.fillings import Filling, Fillings, Layout, Step
 from tiphys_models.planners.moves import improve
 
 ANTS = 5

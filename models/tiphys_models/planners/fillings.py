@@ -45,7 +45,7 @@ class TaskKind:
 
 @dataclass(eq=False, slots=True)
 class Filling:
-    """A host class with waiting tasks added; compared by identity, since the fillings makes each one once."""
+    """A host class with waiting tasks added; compared by identity, since each is made once."""
 
     host_class: HostClass
     kinds: tuple[int, ...]
@@ -168,7 +168,7 @@ def _kinds(tasks: Tasks) -> tuple[list[TaskKind], list[int]]:
 
 
 class Layout:
-    """A plan on a fillings that can be changed task by task; `value` is its E."""
+    """A plan that can be changed task by task; `value` is its E."""
 
     def __init__(self, fillings: Fillings) -> None:
         self.fillings = fillings

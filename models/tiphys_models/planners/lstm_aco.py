@@ -12,8 +12,8 @@ from tiphys_models.artifacts.tensors import Tensors, load_checked
 from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.planners.fillings import Fillings
 from tiphys_models.planners.colony import colony
+from tiphys_models.planners.fillings import Fillings
 from tiphys_models.planners.search import OBJECTIVE, seeds
 from tiphys_models.planners.seen import CHANNELS, FACTS, SCHEMA, Seen, believe, look, sigmoid
 

@@ -1,20 +1,16 @@
-"""Training of the planners' networks: `tiphys train planners`. A planner with weights is one line in `TRAINERS`."""
+"""How forecasters are trained: on squared error alone, or for the decisions that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tiphys_models.artifacts.tensors import write_tensors
-from tiphys_models.nets.forecast import AttentionForecaster, LstmForecaster
-from tiphys_models.planners.seen import SCHEMA
 from tiphys_models.train.forecasts import GRID, Batch, Lesson, batch, collect
 
 Tell = Callable[[str], None]
@@ -36,21 +32,8 @@ class ForecastSettings:
     temperature: float = 0.1
 
 
-LSTM = ForecastSettings(learning_rate=4e-3, decision_weight=0.0)
-DECISION = ForecastSettings(learning_rate=5e-3, decision_weight=1.0)
-
-
-@dataclass(slots=True)
-class Trained:
-    """The network as it was best on validation, with what its card says about it."""
-
-    network: nn.Module
-    evidence: dict[str, object]
-    curve: list[dict[str, float]] = field(default_factory=list)
-
-
-def train_forecaster(network: nn.Module, settings: ForecastSettings, seed: int, tell: Tell) -> Trained:
-    """From generated episodes of the train split; the epoch is chosen on the validation split."""
+def train_forecaster(network: nn.Module, settings: ForecastSettings, seed: int, tell: Tell) -> dict[str, object]:
+    """From generated episodes of the train split; the epoch is chosen on the validation split. Returns what a card says of it."""
     started = perf_counter()
     lessons, held_out = (
         collect(split, range(count), settings.intervals, np.random.default_rng([seed, i]))
@@ -62,14 +45,12 @@ def train_forecaster(network: nn.Module, settings: ForecastSettings, seed: int, 
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
     judged = batch(held_out)
     start = judge(network, judged, settings)
-    best, kept, since = start, deepcopy(network.state_dict()), 0
-    curve = [start]
+    best, kept, since, epochs = start, deepcopy(network.state_dict()), 0, 0
     for epoch in range(settings.epochs):
         _epoch(network, lessons, optimizer, settings, order)
         schedule.step()
         now = judge(network, judged, settings)
-        curve.append(now)
-        since += 1
+        since, epochs = since + 1, epoch + 1
         if now["loss"] < best["loss"]:
             best, kept, since = now, deepcopy(network.state_dict()), 0
         if epoch % 5 == 4:
@@ -77,12 +58,11 @@ def train_forecaster(network: nn.Module, settings: ForecastSettings, seed: int, 
         if since >= settings.patience:
             break
     network.load_state_dict(kept)
-    evidence: dict[str, object] = {
-        "training": {"seed": seed, "moments": len(lessons), "epochs": len(curve) - 1, "seconds": round(perf_counter() - started, 1)},
+    return {
+        "training": {"seed": seed, "moments": len(lessons), "epochs": epochs, "seconds": round(perf_counter() - started, 1)},
         "validation": {"moments": len(held_out), **_rounded(best)},
         "validation_of_the_task_list_alone": _rounded(start),
     }
-    return Trained(network, evidence, curve)
 
 
 def _epoch(
@@ -133,22 +113,3 @@ def judge(network: nn.Module, data: Batch, settings: ForecastSettings) -> dict[s
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
     return {key: round(value, 6) for key, value in values.items()}
-
-
-def lstm_aco(out: Path, seed: int, tell: Tell, settings: ForecastSettings = LSTM) -> dict[str, object]:
-    """Train and write `lstm-aco`."""
-    network = LstmForecaster(seed)
-    trained = train_forecaster(network, settings, seed, tell)
-    write_tensors(out, "lstm-aco", "lstm-aco", SCHEMA, network.arrays(), **trained.evidence)
-    return trained.evidence
-
-
-def decision_nn(out: Path, seed: int, tell: Tell, settings: ForecastSettings = DECISION) -> dict[str, object]:
-    """Train and write `decision-nn`."""
-    network = AttentionForecaster(seed)
-    trained = train_forecaster(network, settings, seed, tell)
-    write_tensors(out, "decision-nn", "decision-nn", SCHEMA, network.arrays(), **trained.evidence)
-    return trained.evidence
-
-
-TRAINERS: dict[str, Callable[[Path, int, Tell], dict[str, object]]] = {"lstm-aco": lstm_aco, "decision-nn": decision_nn}
