@@ -41,15 +41,15 @@ class Planners:
         """A feasible plan."""
         key = (name, digest)
         if key not in self._kept:
-            made = self._planners[name].assign(state, tasks, digest)
+            made = self.fresh_plan(name, state, tasks, digest)
             self._kept[key] = repair(state, tasks, made)
             self.calls += 1
             self.repaired += self._kept[key] is not made
         return self._kept[key]
 
-    def forget(self) -> None:
-        """Drop kept plans, between workloads."""
-        self._kept.clear()
+    def fresh_plan(self, name: str, state: CloudState, tasks: Tasks, digest: int) -> Plan:
+        """The planner's own answer, not repaired, made anew."""
+        return self._planners[name].assign(state, tasks, digest)
 
 
 @dataclass(frozen=True, slots=True)
