@@ -25,6 +25,9 @@ _WORK = 200
 _EPSILON = 0.02
 """Of one task's share of the reference: makes free places finite."""
 
+_STARTS = 3
+"""Seeds that are improved before the ants set out."""
+
 Trail = list[tuple[int, Filling]]
 
 
@@ -51,32 +54,38 @@ class Pheromone:
 
 def colony(fillings: Fillings, seeds: Iterable[Layout], seed: int) -> Layout:
     """The best layout found: never worse than any of the seeds."""
-    best = min(seeds, key=lambda layout: layout.value)
-    improve(best)
+    starts = sorted(seeds, key=lambda layout: layout.value)[:_STARTS]
+    for start in starts:
+        improve(start)
+    best = min(starts, key=lambda layout: layout.value)
     tasks = len(fillings.tasks)
     if tasks < 2:
         return best  # every place of a single task has been tried
     rng, pheromone = np.random.default_rng(seed), Pheromone()
     best_trail = _trail(best)
-    pheromone.deposit(best_trail, 1.0 / (_EPSILON + best.value))
+    pheromone.deposit(best_trail, _amount(best))
     patience, still = max(2, min(PATIENCE, _WORK // tasks)), 0
     for _ in range(ROUNDS):
-        ants = [_walk(fillings, pheromone, draws) for draws in rng.random((ANTS, tasks)).tolist()]
-        first = min(ants, key=lambda ant: ant[0].value)
+        first = min((_walk(fillings, pheromone, draws) for draws in rng.random((ANTS, tasks)).tolist()), key=lambda ant: ant.value)
+        improve(first)
+        trail = _trail(first)
         pheromone.evaporate()
-        pheromone.deposit(first[1], 1.0 / (_EPSILON + max(first[0].value, 0.0)))
+        pheromone.deposit(trail, _amount(first))
         still += 1
-        if first[0].value < best.value - 1e-9:
-            (best, best_trail), still = first, 0
-        pheromone.deposit(best_trail, 1.0 / (_EPSILON + max(best.value, 0.0)))
+        if first.value < best.value - 1e-9:
+            best, best_trail, still = first, trail, 0
+        pheromone.deposit(best_trail, _amount(best))
         if still >= patience:
             break
-    improve(best)
     return best
 
 
-def _walk(fillings: Fillings, pheromone: Pheromone, draws: list[float]) -> tuple[Layout, Trail]:
-    layout, trail = Layout(fillings), []
+def _amount(layout: Layout) -> float:
+    return 1.0 / (_EPSILON + max(layout.value, 0.0))
+
+
+def _walk(fillings: Fillings, pheromone: Pheromone, draws: list[float]) -> Layout:
+    layout = Layout(fillings)
     epsilon = _EPSILON / len(fillings.tasks)
     for task, draw in zip(fillings.order, draws, strict=True):
         kind = fillings.kind_of[task]
@@ -85,14 +94,11 @@ def _walk(fillings: Fillings, pheromone: Pheromone, draws: list[float]) -> tuple
             step = fillings.grow(filling, kind)
             if step is not None:
                 options.append((filling, step))
-        if not options:
-            continue
-        # eta^2, after Dorigo and Gambardella: twice as dear is four times as rare
-        sums = list(accumulate(pheromone.level(kind, f) / (epsilon + max(s.delta, 0.0)) ** 2 for f, s in options))
-        filling, step = options[bisect_left(sums, draw * sums[-1])]
-        trail.append((kind, filling))
-        layout.put(task, filling, step)
-    return layout, trail
+        if options:
+            # eta^2, as Dorigo and Gambardella have it: twice as dear is four times as rare
+            sums = list(accumulate(pheromone.level(kind, f) / (epsilon + max(s.delta, 0.0)) ** 2 for f, s in options))
+            layout.put(task, *options[bisect_left(sums, draw * sums[-1])])
+    return layout
 
 
 def _trail(layout: Layout) -> Trail:

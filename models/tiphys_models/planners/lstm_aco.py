@@ -30,8 +30,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
 
 def forecast(network: Tensors, seen: Seen) -> FloatArray:
     """Utilisation of each seen host; gates in torch's order: input, forget, cell, output."""
-    hidden = np.zeros((len(seen.host), HIDDEN))
-    cell = np.zeros_like(hidden)
+    hidden: FloatArray = np.zeros((len(seen.host), HIDDEN))
+    cell: FloatArray = np.zeros_like(hidden)
     for step in range(seen.series.shape[1]):
         gates = seen.series[:, step] @ network["lstm.input"] + hidden @ network["lstm.hidden"] + network["lstm.bias"]
         enter, keep, new, leave = np.split(gates, 4, axis=1)

@@ -1,11 +1,15 @@
-"""Local search: single tasks, and all new tasks of a host at once, to wherever they add least, until nothing helps."""
+"""Local search: single tasks, pairs of tasks in exchange, and all new tasks of a host at once, until nothing helps."""
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from tiphys_models.cloud.state import UNPLACED
-from tiphys_models.planners.fillings import Layout
+from tiphys_models.planners.fillings import Filling, Layout
 
 _ROUNDS = 50
+_PAIRED = 32
+"""The largest tasks, of which pairs are tried."""
 _GAIN = 1e-9
 """Smaller gains are rounding."""
 
@@ -18,6 +22,7 @@ def improve(layout: Layout) -> None:
             _move_task(layout, task)
         for host in [h for h, f in layout.filling_of.items() if len(f.kinds) > 1]:
             _move_all(layout, host)
+        _exchange(layout)
         if layout.value > before - _GAIN:
             return
 
@@ -33,6 +38,32 @@ def _move_task(layout: Layout, task: int) -> None:
         layout.put(task, *found)
     else:
         _put_back(layout, [task], host)
+
+
+def _exchange(layout: Layout) -> None:
+    """Two tasks change places: each alone would find no room or make its host late."""
+    placed = [t for t in layout.fillings.order[:_PAIRED] if layout.host[t] != UNPLACED]
+    tried: set[tuple[Filling, int, Filling, int]] = set()
+    for first, second in combinations(placed, 2):
+        hosts, kinds = (layout.host[first], layout.host[second]), (layout.fillings.kind_of[first], layout.fillings.kind_of[second])
+        if hosts[0] == hosts[1] or kinds[0] == kinds[1]:
+            continue
+        before = layout.filling_of[hosts[0]], layout.filling_of[hosts[1]]
+        pair = (before[0], kinds[0], before[1], kinds[1])
+        if pair in tried:
+            continue
+        tried.add(pair)
+        after = (
+            layout.fillings.grow(layout.fillings.shrink(before[0], kinds[0]), kinds[1]),
+            layout.fillings.grow(layout.fillings.shrink(before[1], kinds[1]), kinds[0]),
+        )
+        if after[0] is None or after[1] is None:
+            continue
+        if after[0].filling.worth + after[1].filling.worth < before[0].worth + before[1].worth - _GAIN:
+            layout.take(first)
+            layout.take(second)
+            _put_back(layout, [first], hosts[1])
+            _put_back(layout, [second], hosts[0])
 
 
 def _move_all(layout: Layout, host: int) -> None:

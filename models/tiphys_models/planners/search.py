@@ -11,7 +11,11 @@ OBJECTIVE = Weights(cost=0.4, energy=0.3, response=0.0, violation=0.3)
 
 
 def seeds(fillings: Fillings) -> list[Layout]:
-    """Greedy, and the previous plan with what it does not say filled in greedily."""
-    nothing = [-1] * len(fillings.tasks)
+    """Greedy, the previous plan, and everything on one host of each class; what does not fit or is not said is filled in greedily.
+
+    Packed ones matter where a large host pays only once it is full: no single task would be the first to go there.
+    """
+    count = len(fillings.tasks)
     before = previous_plan(fillings.state, fillings.tasks).host.tolist()
-    return [Layout.of(fillings, hosts) for hosts in ([nothing] if before == nothing else [nothing, before])]
+    packed = [[hosts[-1]] * count for hosts in fillings.groups().values()] if count > 1 else []
+    return [Layout.of(fillings, hosts) for hosts in ([-1] * count, before, *packed)]
