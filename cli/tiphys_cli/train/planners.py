@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tiphys_cli.train.commands import train_app
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 
-@train_app.command()
 def planners(
     only: Annotated[str | None, typer.Option(help="comma-separated planners; default: all that have weights")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of networks, minibatches and workloads")] = 0,
