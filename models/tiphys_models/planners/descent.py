@@ -15,8 +15,8 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 
 Surrogate = Callable[[FloatArray], tuple[float, FloatArray]]
 """Decision -> (value, gradient)."""
-Scale = Callable[[FloatArray, FloatArray], FloatArray]
-"""(decision, centred gradient) -> the numbers that divide the steps."""
+Scale = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+"""(decision, its gradient, the same centred) -> the numbers that divide the steps."""
 
 _BETA_M, _BETA_S, _EPS = 0.9, 0.999, 1e-4
 
@@ -26,8 +26,9 @@ class Schedule:
     """Published constants of COSCO's optimisers."""
 
     steps: int = 200
-    patience: int = 30
-    """Steps in a row without a change after which the search ends."""
+    patience: int = 10
+    """Steps in a row that find nothing better, after which the search ends: one period of the rate. Published are 30 unchanged ones, three
+    periods that repeat the first; and a search between two decisions of equal worth would never end."""
     rate: float = 0.8
     period: int = 10
     """Of the cosine by which the rate goes down and up again."""
@@ -43,18 +44,18 @@ def one_hot(columns: IntArray, width: int) -> FloatArray:
     return np.eye(width)[columns]
 
 
-def gradient_scale(x: FloatArray, gradient: FloatArray) -> FloatArray:
+def gradient_scale(x: FloatArray, gradient: FloatArray, centred: FloatArray) -> FloatArray:
     """First order: half of what a task could gain by the best move. A row's steps are scaled together: each for itself (as Adam does),
     every host that improves anything would move by the same amount, and the choice among them would fall to the first in the list."""
-    return np.repeat(-gradient.min(axis=1, keepdims=True), gradient.shape[1], axis=1)
+    return np.repeat(-centred.min(axis=1, keepdims=True), centred.shape[1], axis=1)
 
 
-def hessian_scale(surrogate: Surrogate, rng: np.random.Generator, width: float = 1e-3) -> Scale:
-    """Second order (AdaHessian): |H z| for random signs z, by central differences of exact gradients."""
+def hessian_scale(surrogate: Surrogate, rng: np.random.Generator, width: float = 1e-4) -> Scale:
+    """Second order (AdaHessian): |H z| for random signs z, by differences of exact gradients."""
 
-    def scale(x: FloatArray, gradient: FloatArray) -> FloatArray:
+    def scale(x: FloatArray, gradient: FloatArray, centred: FloatArray) -> FloatArray:
         z = rng.choice((-1.0, 1.0), x.shape)
-        return np.asarray(np.abs(surrogate(x + width * z)[1] - surrogate(x - width * z)[1]) / (2 * width))
+        return np.asarray(np.abs(surrogate(x + width * z)[1] - gradient) / width)
 
     return scale
 
@@ -64,7 +65,8 @@ def descend(
 ) -> list[IntArray]:
     """The `keep` best distinct decisions on the way, best first by the surrogate."""
     width, rows = allowed.shape[1], np.arange(len(start))
-    columns, visited = start, {}
+    columns, best = start, np.inf
+    visited: dict[tuple[int, ...], float] = {}
     m, s = np.zeros(allowed.shape), np.zeros(allowed.shape)
     still = 0
     for step in range(schedule.steps):
@@ -73,20 +75,18 @@ def descend(
         visited.setdefault(tuple(columns.tolist()), value)
         # A row's constant part moves no choice, since a decision only compares hosts; centred between the present host and the best
         # one, a step takes from the one what it gives to the other.
-        gradient = np.where(allowed, gradient, np.inf)
-        gradient = gradient - (gradient[rows, columns] + gradient.min(axis=1))[:, None] / 2
-        gradient = np.where(allowed, gradient, 0.0)
-        m = _BETA_M * m + (1 - _BETA_M) * gradient
-        s = _BETA_S * s + (1 - _BETA_S) * scale(x, gradient)
+        least = np.where(allowed, gradient, np.inf).min(axis=1)
+        centred = np.where(allowed, gradient - (gradient[rows, columns] + least)[:, None] / 2, 0.0)
+        m = _BETA_M * m + (1 - _BETA_M) * centred
+        s = _BETA_S * s + (1 - _BETA_S) * scale(x, gradient, centred)
         m_hat, s_hat = m / (1 - _BETA_M ** (step + 1)), s / (1 - _BETA_S ** (step + 1))
         x = x * (1 - schedule.rate_at(step) * schedule.decay) - schedule.rate_at(step) * m_hat / (s_hat + _EPS)
         moved = np.where(allowed, x, -np.inf).argmax(axis=1)
-        still = still + 1 if (moved == columns).all() else 0
         columns = np.asarray(moved, np.int64)
-        if still > schedule.patience:
+        still, best = (0, value) if value < best else (still + 1, best)
+        if still >= schedule.patience:
             break
-    best = sorted(visited, key=lambda key: (visited[key], key))[:keep]
-    return [np.array(key, np.int64) for key in best]
+    return [np.array(key, np.int64) for key in sorted(visited, key=lambda key: (visited[key], key))[:keep]]
 
 
 def softmax_descend(surrogate: Surrogate, start: IntArray, allowed: BoolArray, steps: int = 50, rate: float = 0.1) -> IntArray:
