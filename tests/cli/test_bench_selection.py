@@ -165,7 +165,12 @@ def test_the_plan_covers_both_workloads_sweep_and_sensitivity() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--policies", "fifo"], "'fifo' is none of"), (["--workload", "nowhere.csv"], "nowhere.csv"), (["--seeds", "x"], "whole numbers")],
+    [
+        (["--policies", "fifo"], "'fifo' is none of"),
+        (["--workload", "nowhere.csv"], "nowhere.csv"),
+        (["--workload", "regime.csv"], "would be confused"),
+        (["--seeds", "x"], "whole numbers"),
+    ],
 )
 def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

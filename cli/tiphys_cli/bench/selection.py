@@ -84,6 +84,8 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     unknown = [p for p in plan.policies if p not in policies()]
     if unknown:
         raise InvalidInput(f"--policies: {unknown[0]!r} is none of {', '.join(policies())}")
+    if plan.file is not None and plan.file.stem in WORKLOADS:
+        raise InvalidInput(f"--workload: {plan.file.name} would be confused with the workload of that name; call it something else")
     file_digest = None if plan.file is None else read_workload(plan.file)[1]
     played = play_all(list(plan.cells()), plan.jobs or os.cpu_count() or 1, tell)
     rows = with_best_fixed([row for p in played for row in p.rows])
