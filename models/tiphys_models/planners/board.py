@@ -69,7 +69,9 @@ def make_board(state: CloudState, tasks: Tasks, rows: IntArray, host: IntArray) 
     )  # fmt: skip
     bits = np.left_shift(np.uint64(1), fleet.pool[columns].astype(np.uint64))
     allowed = (
-        (tasks.ram_mib[rows, None] <= ram[columns]) & (tasks.disk_mib[rows, None] <= disk[columns]) & ((tasks.pools[rows, None] & bits) != 0)
+        (tasks.ram_mib[rows, None] <= ram[columns])
+        & (tasks.disk_mib[rows, None] <= disk[columns])
+        & ((tasks.pools[rows, None] & bits) != 0)
     )
     return Board(columns, inputs[columns], task_inputs(tasks.work_core_s[rows]), allowed)
 

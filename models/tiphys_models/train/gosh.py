@@ -25,7 +25,10 @@ def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
     """Write gosh.json and gosh.safetensors."""
     generator = torch.Generator().manual_seed(seed)
     inputs, outcomes = host_rows(training_boards(), np.random.default_rng(seed))
-    energy, response = outcomes[:, 1] * ENERGY_UNIT_J / ENERGY_PER_UNIT_J, (outcomes[:, 2] + outcomes[:, 3]) * RESPONSE_UNIT_S / RESPONSE_PER_UNIT_S
+    energy, response = (
+        outcomes[:, 1] * ENERGY_UNIT_J / ENERGY_PER_UNIT_J,
+        (outcomes[:, 2] + outcomes[:, 3]) * RESPONSE_UNIT_S / RESPONSE_PER_UNIT_S,
+    )
     answers = OBJECTIVE.energy * energy + OBJECTIVE.response * response
     network = NaturalNetwork((len(HOST_INPUTS) + len(TASK_INPUTS), *HIDDEN, 1), generator)
 

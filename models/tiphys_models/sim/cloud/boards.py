@@ -105,4 +105,3 @@ def follow(cloud: Cloud, board: Board, rows: IntArray, columns: IntArray) -> Dec
             added.usd / COST_UNIT_USD, added.joules / ENERGY_UNIT_J, slower / RESPONSE_UNIT_S, sum(ends) / RESPONSE_UNIT_S,
         )  # fmt: skip
     return Decided(board, columns, per_host, per_task)
-
