@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tiphys_models.artifacts.files import SHIPPED
 
-import tiphys_models
-
-WEIGHTS = Path(tiphys_models.__file__).resolve().parent / "weights"
+WEIGHTS = SHIPPED
 """`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""
