@@ -120,10 +120,10 @@ def energy_lean_share(frozen: bool) -> tuple[float, float]:
     selector = MetaNet(model, Weights(0.7, 0.1, 0.1, 0.1), REGIME, planners, fallback="cost-lean", frozen=frozen)
     true = {name: preview(NOW, WAITING, planner.assign(NOW, WAITING, 0), 0.0025) for name, planner in planners.items()}
     names = []
-    for decision in range(800):
+    for decision in range(1000):
         names.append(selector.choose(decision, NOW, WAITING, HEURISTICS).candidate)
         selector.learn(Scored(decision, true[names[-1]], 0.0))
-    return names[:20].count("energy-lean") / 20, names[600:].count("energy-lean") / 200
+    return names[:20].count("energy-lean") / 20, names[800:].count("energy-lean") / 200
 
 
 def test_a_belief_that_is_wrong_is_corrected_online() -> None:

@@ -15,6 +15,13 @@ from tiphys_models.selectors.surrogate import UNITS
 torch = pytest.importorskip("torch")
 from tiphys_models.nets.selection import Trunk  # noqa: E402
 
+
+@pytest.fixture(scope="module", autouse=True)
+def optimisers_imported() -> None:
+    """The first optimiser of a process imports for seconds, outside of any test's time limit."""
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()
+
+
 RNG = np.random.default_rng(3)
 
 

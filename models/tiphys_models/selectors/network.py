@@ -29,7 +29,7 @@ class Network:
 
     def activations(self, rows: FloatArray) -> list[FloatArray]:
         """The input of every layer, and last the output."""
-        found = [np.asarray(rows, np.float64)]
+        found: list[FloatArray] = [np.asarray(rows, np.float64)]
         for index, (weight, bias) in enumerate(self.layers):
             z = found[-1] @ weight + bias
             found.append(z if index == len(self.layers) - 1 else np.maximum(z, 0.0))
