@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench.commands import parse_numbers
+from tiphys_cli.train.planners import planners
 from tiphys_cli.train.selection import train_selection
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tiphys_models.train.placement import Progress, Trained
 
 train_app = typer.Typer(no_args_is_help=True, help="Train learned policies. Needs the extra `train` (torch, numba).")
+
+
+train_app.command()(planners)
 
 
 @train_app.callback()
