@@ -48,7 +48,10 @@ class UCB:
 
     def learn(self, scored: Scored) -> None:
         """Per task: intervals with many tasks would otherwise punish whoever was in charge."""
-        arm, tasks = self._made.pop(scored.decision)
+        made = self._made.pop(scored.decision, None)
+        if made is None:
+            return  # decided before a restart
+        arm, tasks = made
         cost = scored.j / max(tasks, 1)
         self._sums[:, arm] += (1.0, cost, cost**2)
 

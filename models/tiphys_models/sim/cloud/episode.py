@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -62,6 +62,8 @@ class Moment:
     digest: int
     cloud: Cloud
     planners: Planners
+    thinking_s: list[float] = field(default_factory=list)
+    """A chooser notes here what choosing itself costs, beyond the chosen plan."""
 
     def plan(self, name: str) -> Plan:
         """What a candidate would do now."""
@@ -126,7 +128,7 @@ def run(workload: Workload, planners: Planners, chooser: Chooser, scenario: Scen
             state, tasks = cloud.state(), cloud.tasks()
             moment = Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, planners)
             name = chooser.choose(moment)
-            seconds = scheduling_s(name, len(tasks))
+            seconds = scheduling_s(name, len(tasks)) + sum(moment.thinking_s)
             cloud.place(moment.plan(name), seconds)
             chosen.append(name)
             charged.append(seconds)
