@@ -75,8 +75,8 @@ def own_objective(name: str, now: CloudState, waiting: Tasks, plan: Plan) -> flo
         other = dataclasses.replace(waiting, work_core_s=works)
         unit = reference(now, other)
         energy = objective(now, other, plan, Weights(0, 1, 0, 0)) * unit.joules / max(fixed.joules, 1e-9)
-        response = objective(now, other, plan, Weights(0, 0, 1, 0)) * unit.response_s / max(fixed.response_s, 1e-9)
-        drawn.append(gosh.OBJECTIVE.energy * energy + gosh.OBJECTIVE.response * response)
+        late = objective(now, other, plan, Weights(0, 0, 0, 1))
+        drawn.append(gosh.OBJECTIVE.energy * energy + gosh.OBJECTIVE.violation * late)
     return float(np.mean(drawn) + gosh.KAPPA * np.std(drawn))
 
 
@@ -180,7 +180,9 @@ def test_the_natural_layers_agree_with_sampling() -> None:
     weights = {"w0": w, "s0": s, "b0": b, "c0": c, "w1": np.eye(2), "s1": np.zeros((2, 2)), "b1": np.zeros(2), "c1": np.zeros(2)}
     x = np.array([[0.5, -1.0, 0.8]])
     (m, v), _ = natural_network(x, weights, 2)
-    drawn = np.maximum(np.einsum("i,kij->kj", x[0], rng.normal(w, np.sqrt(s), (100_000, 3, 2))) + rng.normal(b, np.sqrt(c), (100_000, 2)), 0)
+    drawn = np.maximum(
+        np.einsum("i,kij->kj", x[0], rng.normal(w, np.sqrt(s), (100_000, 3, 2))) + rng.normal(b, np.sqrt(c), (100_000, 2)), 0
+    )
     np.testing.assert_allclose(m[0], drawn.mean(axis=0), atol=0.03)
     np.testing.assert_allclose(v[0], drawn.var(axis=0), atol=0.06)
 

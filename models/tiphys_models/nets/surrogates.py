@@ -65,7 +65,10 @@ class NaturalNetwork(nn.Module):
         found = {}
         for i in range(len(self.weight)):
             found |= {f"w{i}": _array(self.weight[i]), f"b{i}": _array(self.bias[i])}
-            found |= {f"s{i}": _array(functional.softplus(self.weight_spread[i])), f"c{i}": _array(functional.softplus(self.bias_spread[i]))}
+            found |= {
+                f"s{i}": _array(functional.softplus(self.weight_spread[i])),
+                f"c{i}": _array(functional.softplus(self.bias_spread[i])),
+            }
         return found
 
 

@@ -63,5 +63,3 @@ def outcome_weights(ref: Outcome, weights: Weights) -> tuple[float, float, float
         weights.energy * ENERGY_UNIT_J / max(ref.joules, 1e-12),
         weights.response * RESPONSE_UNIT_S / max(ref.response_s, 1e-12),
     )
-
-

@@ -16,7 +16,7 @@ from tiphys_models.sim.cloud.boards import OUTCOMES, Decided, decided
 
 EPISODES: tuple[tuple[str, int], ...] = (("stationary", 600), ("regime", 600))
 """Workloads and intervals per seed."""
-SEEDS = 3
+SEEDS = 5
 
 
 @cache
@@ -41,7 +41,11 @@ def host_rows(boards: Sequence[Decided], rng: np.random.Generator, spare: int = 
 def graphs(boards: Sequence[Decided], rng: np.random.Generator, width: int = 24) -> tuple[Tensor, ...]:
     """(decision, hosts, tasks, per host, per task) padded to BATCH tasks and `width` hosts: those in use and a sample of the others."""
     count = len(boards)
-    p, hosts, tasks = np.zeros((count, BATCH, width)), np.zeros((count, width, len(HOST_INPUTS))), np.zeros((count, BATCH, len(TASK_INPUTS)))
+    p, hosts, tasks = (
+        np.zeros((count, BATCH, width)),
+        np.zeros((count, width, len(HOST_INPUTS))),
+        np.zeros((count, BATCH, len(TASK_INPUTS))),
+    )
     per_host, per_task = np.zeros((count, width, OUTCOMES)), np.zeros((count, BATCH))
     for i, d in enumerate(boards):
         used = np.unique(d.columns)
