@@ -63,7 +63,7 @@ def hessian_scale(surrogate: Surrogate, rng: np.random.Generator, width: float =
     return scale
 
 
-def descend(surrogate: Surrogate, start: IntArray, allowed: BoolArray, scale: Scale, schedule: Schedule, keep: int = 3) -> list[IntArray]:
+def descend(surrogate: Surrogate, start: IntArray, allowed: BoolArray, scale: Scale, schedule: Schedule, keep: int = 2) -> list[IntArray]:
     """The `keep` best distinct decisions on the way, best first by the surrogate."""
     width, rows = allowed.shape[1], np.arange(len(start))
     columns, best = start, np.inf

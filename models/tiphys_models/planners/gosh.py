@@ -21,7 +21,7 @@ from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.planners.board import HOST_INPUTS, SCHEMA, TASK_INPUTS, Board, make_board
 from tiphys_models.planners.descent import SCHEDULE, Schedule, Surrogate, descend, hessian_scale, one_hot
 from tiphys_models.planners.layers import Pair, PullPair, natural_network, natural_shapes
-from tiphys_models.planners.local_search import polish
+from tiphys_models.planners.local_search import distinct, polish
 from tiphys_models.planners.surrogate import batches, proposals, seeds
 
 OBJECTIVE = Weights(cost=0.0, energy=0.8, response=0.0, violation=0.2)
@@ -57,11 +57,10 @@ class Gosh:
             value = surrogate(board, self.weights, self.kappa)
             return descend(value, start, board.allowed, hessian_scale(value, rng), self.schedule)
 
-        found = [polish(state, tasks, plan, OBJECTIVE, rounds) for plan in starts for rounds in (0, 3)]
-        for plan in proposals(state, tasks, starts, propose):
-            found += [polish(state, tasks, plan, OBJECTIVE, rounds) for rounds in (0, 3)]
-        plans = {tuple(plan.host.tolist()): (plan, value) for plan, value in found}
-        return min(plans.values(), key=lambda f: f[1] + self.kappa * self.deviation(state, tasks, f[0]) / len(tasks))[0]
+        plans = distinct([*starts, *proposals(state, tasks, starts, propose)])
+        finished = distinct([*plans, *(polish(state, tasks, plan, OBJECTIVE)[0] for plan in plans)])
+        judged = [polish(state, tasks, plan, OBJECTIVE, rounds=0) for plan in finished]
+        return min(judged, key=lambda f: f[1] + self.kappa * self.deviation(state, tasks, f[0]) / len(tasks))[0]
 
     def deviation(self, state: CloudState, tasks: Tasks, plan: Plan) -> float:
         """Standard deviation of a plan's value, in units of one task's reference."""
