@@ -78,7 +78,9 @@ def check_tensors(card_json: bytes, weights: bytes, origin: str, feature_schema:
     return Tensors(card, arrays)
 
 
-def write_tensors(directory: Path, name: str, policy: str, feature_schema: str, arrays: Mapping[str, FloatArray], **evidence: Any) -> Tensors:  # fmt: skip
+def write_tensors(
+    directory: Path, name: str, policy: str, feature_schema: str, arrays: Mapping[str, FloatArray], **evidence: Any
+) -> Tensors:
     """Write both files and read them back as a service would."""
     weights = bytes(save_tensors({key: np.ascontiguousarray(array, np.float32) for key, array in arrays.items()}))
     card = TensorCard(name=name, policy=policy, feature_schema=feature_schema, sha256=sha256(weights).hexdigest(), **evidence)

@@ -11,6 +11,7 @@ from hashlib import blake2b
 import numpy as np
 
 from tiphys_models.cloud.hosts import Fleet
+from tiphys_models.cloud.outlook import finish_times
 from tiphys_models.cloud.tasks import Application, Tasks
 from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray, IntArray
 
@@ -69,6 +70,15 @@ class CloudState:
     def _sum(self, per_task: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(self.running.host, weights=per_task, minlength=len(self.fleet)), np.float64)
 
+    def expected_utilisation(self) -> FloatArray:
+        """Share of each host's cores that its present tasks are expected to use in the coming interval."""
+        running, cores = self.running, self.fleet.column("cores")
+        share = np.zeros(len(self.fleet))
+        for host in np.unique(running.host).tolist():
+            _, busy = finish_times(cores[host], running.remaining_core_s[running.host == host].tolist(), self.interval_s)
+            share[host] = busy[0] / (cores[host] * self.interval_s) if busy else 0.0
+        return share
+
     def with_forecast(self, utilisation: FloatArray) -> CloudState:
         """The same with remaining works rescaled to a forecast of the coming interval's utilisation per host.
 
@@ -77,10 +87,9 @@ class CloudState:
         """
         expected = self._sum(self.running.remaining_core_s)
         capacity = self.fleet.column("cores") * self.interval_s
-        wanted = np.clip(utilisation, 0.0, 1.0) * capacity
-        # A busy host says nothing about work beyond the interval: the forecast moves only what it can see.
-        visible = np.minimum(expected, capacity)
-        factor = np.where(visible > 0, (wanted + expected - visible) / np.maximum(expected, 1e-9), 1.0)
+        # What runs beyond the interval is out of a forecast's sight: it moves only the part that the interval would show.
+        moved = (np.clip(utilisation, 0.0, 1.0) - self.expected_utilisation()) * capacity
+        factor = np.where(expected > 0, (expected + moved) / np.maximum(expected, 1e-9), 1.0)
         remaining = self.running.remaining_core_s * np.maximum(factor, 0.05)[self.running.host]
         return replace(self, running=replace(self.running, remaining_core_s=remaining))
 

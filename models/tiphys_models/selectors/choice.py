@@ -34,7 +34,7 @@ class SwitchLimit:
             self._last = choice.candidate
             return choice
         if self._per_hour is not None and len(self._at_s) >= self._per_hour:
-            return Choice(self._last, "SwitchLimit", choice.predicted)
+            return Choice(self._last, "SwitchLimit", choice.predicted, choice.thinking_s)
         self._at_s.append(time_s)
         self._last = choice.candidate
         return choice

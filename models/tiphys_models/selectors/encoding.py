@@ -30,6 +30,11 @@ def pooled_names(state: CloudState) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def pooled_width(applications: int, host_types: int) -> int:
+    """How many numbers `encode_pooled` gives for so many applications and host types."""
+    return 16 + applications + 4 * host_types
+
+
 def encode_pooled(state: CloudState, tasks: Tasks) -> FloatArray:
     """One vector, the order of `pooled_names`; sums are divided by constants that keep it near 0..3."""
     fleet, running = state.fleet, state.running

@@ -21,6 +21,8 @@ class Choice:
     """One of a few words: `BestPredicted`, `WithinMargin`, `SwitchLimit`, `Exploring`, `Fallback`."""
     predicted: Mapping[str, float] = field(default_factory=dict)
     """J a candidate would add, where the selector predicts it."""
+    thinking_s: float = 0.0
+    """Charged seconds beyond the chosen planner's own: plans that were made to be looked at and not taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tiphys_models.cloud.score import Divisors, Weights
 from tiphys_models.cloud.state import CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import ArtifactRefused
@@ -47,7 +48,10 @@ class UCB:
 
     def learn(self, scored: Scored) -> None:
         """Per task: intervals with many tasks would otherwise punish whoever was in charge."""
-        arm, tasks = self._made.pop(scored.decision)
+        made = self._made.pop(scored.decision, None)
+        if made is None:
+            return  # decided before a restart
+        arm, tasks = made
         cost = scored.j / max(tasks, 1)
         self._sums[:, arm] += (1.0, cost, cost**2)
 
@@ -62,3 +66,8 @@ class UCB:
             raise ArtifactRefused("CheckpointInvalid", "a UCB checkpoint holds three finite numbers for every candidate")
         self._sums = np.array(sums, np.float64)
         self._made.clear()
+
+
+def make(candidates: tuple[str, ...], weights: Weights, divisors: Divisors, seed: int) -> UCB:
+    """With the tuned constant; it draws nothing and has no use for a seed."""
+    return UCB(candidates)

@@ -12,6 +12,8 @@ Train = Callable[[Path, int, Callable[[str], None]], Path]
 """(directory, seed, where to tell progress) -> path of the card written."""
 
 TRAINERS: dict[str, str] = {
+    "lstm-aco": "lstm_aco",
+    "decision-nn": "decision_nn",
     "semi-direct": "semi_direct",
     "graf": "graf",
     "gobi": "gobi",

@@ -28,6 +28,7 @@ class Selected:
         """See `Chooser`."""
         choice = self.selector.choose(moment.interval, moment.state, moment.tasks, moment.planners.names)
         self.choices.append(choice)
+        moment.thinking_s.append(choice.thinking_s)
         return choice.candidate
 
     def settled(self, interval: int, outcome: Outcome) -> None:

@@ -67,8 +67,11 @@ class Cloud:
         """The decision whose task used a host last: it pays for lingering."""
         self._utilisation, self._history = np.zeros(hosts), np.zeros((0, hosts))
         self._previous: tuple[IntArray, IntArray] = (np.empty(0, np.int64), np.empty(0, np.int64))
-        self.usd, self.joules, self.active, self.cpu_sum = [], [], [], []  # type: ignore[var-annotated]
-        """Per interval; `cpu_sum` is the sum of utilisation over active hosts."""
+        self.usd: list[float] = []
+        self.joules: list[float] = []
+        self.active: list[int] = []
+        self.cpu_sum: list[float] = []
+        """Per interval, of utilisation over active hosts."""
         self._ledger: dict[int, Outcome] = {}
         self._open: dict[int, int] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -41,15 +41,15 @@ class Planners:
         """A feasible plan."""
         key = (name, digest)
         if key not in self._kept:
-            made = self._planners[name].assign(state, tasks, digest)
+            made = self.fresh_plan(name, state, tasks, digest)
             self._kept[key] = repair(state, tasks, made)
             self.calls += 1
             self.repaired += self._kept[key] is not made
         return self._kept[key]
 
-    def forget(self) -> None:
-        """Drop kept plans, between workloads."""
-        self._kept.clear()
+    def fresh_plan(self, name: str, state: CloudState, tasks: Tasks, digest: int) -> Plan:
+        """The planner's own answer, not repaired, made anew."""
+        return self._planners[name].assign(state, tasks, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Moment:
     digest: int
     cloud: Cloud
     planners: Planners
+    thinking_s: list[float] = field(default_factory=list)
+    """A chooser notes here what choosing itself costs, beyond the chosen plan."""
 
     def plan(self, name: str) -> Plan:
         """What a candidate would do now."""
@@ -126,7 +128,7 @@ def run(workload: Workload, planners: Planners, chooser: Chooser, scenario: Scen
             state, tasks = cloud.state(), cloud.tasks()
             moment = Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, planners)
             name = chooser.choose(moment)
-            seconds = scheduling_s(name, len(tasks))
+            seconds = scheduling_s(name, len(tasks)) + sum(moment.thinking_s)
             cloud.place(moment.plan(name), seconds)
             chosen.append(name)
             charged.append(seconds)

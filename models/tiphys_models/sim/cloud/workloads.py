@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tiphys_models.cloud.hosts import PAPER_FLEET
 from tiphys_models.cloud.tasks import AIOTBENCH, ANY_POOL, DEADLINE_CLASSES, DEADLINE_SLACK_S, WORK_SIGMA, Application
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray, HashArray, IntArray
@@ -27,6 +28,8 @@ STRESS_RATES = (60.0, 100.0)
 STRESS_POOLS = 4
 WORKLOADS = ("stationary", "regime")
 """Those of the published tables."""
+MOST_INTERVALS = 100_000
+"""Of a CSV file: more than eleven days."""
 CSV_COLUMNS = ("arrival_s", "cpu_core_s", "ram_mib", "disk_mib", "deadline_class")
 MIXES: dict[str, tuple[float, ...]] = {
     "uniform": (1, 1, 1, 1, 1, 1, 1),
@@ -144,6 +147,7 @@ def read_workload(path: Path) -> tuple[Workload, str]:
 
 def _numbers(name: str, lines: list[dict[str, str]]) -> FloatArray:
     rows = []
+    largest = [max(getattr(kind, size) for kind, _ in PAPER_FLEET) for size in ("ram_mib", "disk_mib")]
     for number, line in enumerate(lines, start=2):
         try:
             row = [float(line[c]) for c in CSV_COLUMNS]
@@ -151,5 +155,9 @@ def _numbers(name: str, lines: list[dict[str, str]]) -> FloatArray:
             raise InvalidInput(f"--workload: {name}, line {number}: not numbers") from None
         if not all(np.isfinite(row)) or row[0] < 0 or row[1] <= 0 or min(row[2:]) < 0:
             raise InvalidInput(f"--workload: {name}, line {number}: arrival >= 0, work > 0, sizes and class >= 0 are wanted")
+        if row[0] >= MOST_INTERVALS * INTERVAL_S:
+            raise InvalidInput(f"--workload: {name}, line {number}: arrives after {MOST_INTERVALS} intervals")
+        if row[2] > largest[0] or row[3] > largest[1]:
+            raise InvalidInput(f"--workload: {name}, line {number}: no host has {row[2]:g} MiB of RAM and {row[3]:g} MiB of disk")
         rows.append(row)
     return np.array(rows, np.float64)

@@ -1,0 +1,112 @@
+"""What selectors learn from: states in which somebody had to choose, what each candidate would have cost, what the executed one did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+
+from tiphys_models.cloud.bill import scheduling_s
+from tiphys_models.cloud.preview import preview
+from tiphys_models.cloud.score import Outcome
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.selectors.encoding import encode_pooled
+from tiphys_models.selectors.surrogate import components
+from tiphys_models.sim.cloud.episode import Chooser, Moment, Planners, run
+from tiphys_models.sim.cloud.labels import lookahead, marginals
+from tiphys_models.sim.cloud.workloads import Workload
+
+FOLLOWER = "one-per-host"
+"""Who decides in the intervals that a label looks ahead: the quickest candidate; all plans of a moment are followed alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """One row a decision, in the order made; every column of one episode or of several."""
+
+    features: FloatArray
+    previews: FloatArray
+    """Rows x previewed x components."""
+    tasks: FloatArray
+    marginals: FloatArray
+    """Rows x candidates x components; NaN where the row was not labelled."""
+    taken: FloatArray
+    attributed: FloatArray
+    """Rows x components: what the decision was found to have cost."""
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def labelled(self) -> Moments:
+        """Rows with counterfactual labels."""
+        keep = ~np.isnan(self.marginals[:, 0, 0])
+        return Moments(*(getattr(self, f.name)[keep] for f in fields(self)))
+
+    def save(self, path: Path) -> None:
+        """Arrays only."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".part.npz")
+        np.savez_compressed(partial, **{f.name: getattr(self, f.name) for f in fields(self)})
+        partial.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> Moments:
+        """The counterpart of `save`."""
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                return Moments(*(data[f.name] for f in fields(Moments)))
+        except (OSError, ValueError, KeyError) as error:
+            raise InvalidInput(f"{path.name} is no episode of this release: {error}") from error
+
+
+def join(parts: Sequence[Moments]) -> Moments:
+    """All rows, in order."""
+    return Moments(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Moments)))
+
+
+@dataclass(slots=True)
+class _Labelling:
+    behaviour: Chooser
+    previewed: tuple[str, ...]
+    every: int
+    ahead: int
+    rows: list[tuple[int, FloatArray, FloatArray, int, FloatArray, int]] = field(default_factory=list)
+
+    def choose(self, moment: Moment) -> str:
+        name = self.behaviour.choose(moment)
+        names, count = moment.planners.names, len(moment.tasks)
+        looked = [components(preview(moment.state, moment.tasks, moment.plan(p), scheduling_s(p, count))) for p in self.previewed]
+        labels = np.full((len(names), 4), np.nan)
+        if len(self.rows) % self.every == 0:
+            labels = _label(moment, self.ahead)
+        self.rows.append((moment.interval, encode_pooled(moment.state, moment.tasks), np.array(looked), count, labels, names.index(name)))
+        return name
+
+    def settled(self, interval: int, outcome: Outcome) -> None:
+        self.behaviour.settled(interval, outcome)
+
+
+def _label(moment: Moment, ahead: int) -> FloatArray:
+    """Marginal costs; with intervals ahead, their differences between candidates come from there, and only the level from here."""
+    now = np.array([components(outcome) for outcome in marginals(moment).values()])
+    if not ahead:
+        return now
+    then = np.array([components(lookahead(moment, name, ahead, FOLLOWER)) for name in moment.planners.names])
+    return np.asarray(then - then.mean(axis=0) + now.mean(axis=0))
+
+
+def gather(
+    workload: Workload, planners: Planners, behaviour: Chooser, previewed: tuple[str, ...], every: int = 1, ahead: int = 0
+) -> Moments:
+    """Play an episode under `behaviour` and write down its decisions; every `every`-th is labelled for all candidates."""
+    labelling = _Labelling(behaviour, previewed, every, ahead)
+    ledger = run(workload, planners, labelling).ledger
+    interval, features, previews, tasks, labels, taken = zip(*labelling.rows, strict=True)
+    return Moments(
+        np.array(features), np.array(previews).reshape(len(tasks), len(previewed), 4), np.array(tasks, np.float64), np.array(labels),
+        np.array(taken, np.float64), np.array([components(ledger[i]) for i in interval]),
+    )  # fmt: skip
