@@ -14,6 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tiphys_models.sim.shipped import WEIGHTS
+
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
@@ -25,7 +27,6 @@ from tiphys_models.planners.registry import candidates
 from tiphys_models.selectors.registry import entries as selector_entries
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, SENSITIVITY
 from tiphys_models.sim.cloud.workloads import INTERVALS, WORKLOADS, read_workload
-from tiphys_models.sim.shipped import WEIGHTS
 
 BOUNDS = ("oracle", "twin")
 _SWEEP: tuple[tuple[float, float, float, float], ...] = (

@@ -15,9 +15,9 @@ from rich.table import Table
 from tiphys_cli.bench.commands import parse_numbers
 from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
-from tiphys_models.clients.access import find_access
 from tiphys_cli.train.planners import planners
 from tiphys_cli.train.selection import train_selection
+from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 if TYPE_CHECKING:
