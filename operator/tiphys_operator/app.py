@@ -24,6 +24,9 @@ from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.selection.checkpoint import Checkpoint
+from tiphys_operator.selection.loop import SelectionLoop
+from tiphys_operator.selection.prices import read_prices
 from tiphys_operator.settings import Settings
 from tiphys_operator.status_server import StatusServer
 from tiphys_operator.writer import Writer
@@ -53,7 +56,10 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        self._permissions = PermissionCheck(self._client, wanted(settings.namespace, settings.lease_name), self._metrics)
+        self._permissions = PermissionCheck(
+            self._client, wanted(settings.namespace, settings.lease_name, settings.selection_configmap), self._metrics
+        )
+        self._prices = read_prices(settings.prices_file)
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -106,9 +112,14 @@ class Operator:
         self._health.leading_since_s = self._clock.monotonic_s()
         shelf = ModelShelf(self._settings.models_dir)
         learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir)
+        writer = Writer(self._client, self._lease, self._metrics, self._clock)
+        checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
+        selection = SelectionLoop(
+            self._client, writer, checkpoint, self._prices, self._metrics, self._clock, scheduler_name=self._settings.scheduler_name
+        )
         reconciler = Reconciler(
             Observer(self._client, shelf, learned, self._reader, self._settings.scheduler_name, self._clock),
-            Writer(self._client, self._lease, self._metrics, self._clock),
+            writer,
             self._reader,
             self._permissions,
             self._health,
@@ -117,12 +128,15 @@ class Operator:
             own_namespace=self._settings.namespace,
             scheduler_name=self._settings.scheduler_name,
             resync_s=self._settings.resync_s,
+            selection=selection,
         )
+        selection.on_news = reconciler.wake
         holding = asyncio.create_task(self._lease.hold(), name="lease")
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
+            asyncio.create_task(selection.run(), name="selection"),
         }
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tiphys_models.sim.shipped import WEIGHTS
+from tiphys_models.artifacts.shipped import WEIGHTS
 
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
@@ -41,7 +41,7 @@ def sweep() -> dict[str, Weights]:
 
 def policies() -> tuple[str, ...]:
     """Every row the table can have, `best-fixed` apart."""
-    return (*candidates(), *(entry.name for entry in selector_entries()), "random", *BOUNDS)
+    return (*candidates(), *(entry.name for entry in selector_entries() if not entry.live_only), "random", *BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,10 @@ class Outcome:
     def __sub__(self, other: Outcome) -> Outcome:
         return self.plus(other, -1.0)
 
+    def scaled(self, factor: float) -> Outcome:
+        """So many times as much."""
+        return Outcome().plus(self, factor)
+
     def plus(self, other: Outcome, sign: float) -> Outcome:
         """The sum, written out: drafts add up tens of thousands of them."""
         return Outcome(

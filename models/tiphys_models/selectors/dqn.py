@@ -95,6 +95,10 @@ class DQN:
             self._made[scored.decision].reward = -scored.j / self._unit
             self._remember(scored.decision)
 
+    def forget(self, decision: int) -> None:
+        """See `Selector`."""
+        self._made.pop(decision, None)
+
     def _remember(self, decision: int) -> None:
         step = self._made[decision]
         if step.reward is None or step.following is None:

@@ -101,6 +101,10 @@ class MetaNet:
         if not self._frozen:
             self._drift.step(int(taken), hidden, missed, float(count))
 
+    def forget(self, decision: int) -> None:
+        """See `Selector`."""
+        self._open.pop(decision, None)
+
     def online_state(self) -> dict[str, FloatArray]:
         """Corrections, the guard's account, and decisions whose tasks still run: a restart loses nothing."""
         width = _HEAD + COMPONENTS + self._drift.weights.shape[2]

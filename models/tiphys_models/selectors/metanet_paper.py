@@ -98,6 +98,9 @@ class MetaNetPaper:
     def learn(self, scored: Scored) -> None:
         """The paper's label is the interval's, not the decision's."""
 
+    def forget(self, decision: int) -> None:
+        """See `Selector`; the paper's label does not wait for tasks."""
+
     def online_state(self) -> dict[str, FloatArray]:
         """Network, largest costs and memory; the interval under way is lost by a restart, and the optimiser's moments start anew."""
         return {**self._network.arrays(), "phi_max": self._phi_max.copy(), "memory": self._memory.copy()}

@@ -52,6 +52,10 @@ class Selector(Protocol):
         """Called for every decision, in any order, some intervals after it."""
         ...
 
+    def forget(self, decision: int) -> None:
+        """Nothing will ever be measured of a decision: no task came of it, or nothing may be learned."""
+        ...
+
     def online_state(self) -> dict[str, FloatArray]:
         """What it has learned since it was loaded: small arrays for a checkpoint; `restore` takes them back."""
         ...

@@ -27,6 +27,8 @@ class SelectorEntry:
     name: str
     module: str
     learned: bool
+    live_only: bool = False
+    """Makes every candidate's plan at every choice: affordable among heuristics, not in tables over all planners."""
 
 
 _ENTRIES: dict[str, SelectorEntry] = {
@@ -36,6 +38,7 @@ _ENTRIES: dict[str, SelectorEntry] = {
         SelectorEntry("metanet-paper", "metanet_paper", learned=True),
         SelectorEntry("dqn", "dqn", learned=True),
         SelectorEntry("ucb", "ucb", learned=False),
+        SelectorEntry("preview", "look_ahead", learned=False, live_only=True),
     )
 }
 

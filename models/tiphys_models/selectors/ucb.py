@@ -36,7 +36,8 @@ class UCB:
         bounds = self._bounds(count)
         best = max(open_arms, key=lambda i: (math.inf if count[i] == 0 else bounds[i], -i))
         self._made[decision] = (best, len(tasks))
-        return Choice(self._arms[best], "BestPredicted" if self._sums[0, best] else "Exploring")
+        known = {self._arms[i]: float(self._sums[1, i] / self._sums[0, i]) * len(tasks) for i in open_arms if self._sums[0, i]}
+        return Choice(self._arms[best], "BestPredicted" if self._sums[0, best] else "Exploring", known)
 
     def _bounds(self, count: FloatArray) -> FloatArray:
         n, total, squares = self._sums
@@ -54,6 +55,10 @@ class UCB:
         arm, tasks = made
         cost = scored.j / max(tasks, 1)
         self._sums[:, arm] += (1.0, cost, cost**2)
+
+    def forget(self, decision: int) -> None:
+        """See `Selector`."""
+        self._made.pop(decision, None)
 
     def online_state(self) -> dict[str, FloatArray]:
         """Counts and sums."""
