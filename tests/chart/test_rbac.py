@@ -114,7 +114,7 @@ def test_bindings_are_of_known_roles_to_our_own_accounts(mode: str) -> None:
 def test_the_operator_finds_every_right_it_checks_at_start() -> None:
     rendered = render_mode("default")
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator"):
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection"):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         names = (wanted.name,) if wanted.name else ()
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text

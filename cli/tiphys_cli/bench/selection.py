@@ -14,12 +14,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tiphys_models.artifacts.shipped import WEIGHTS
-
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
 from tiphys_cli.bench.selection_summary import best_columns, summarise, with_best_fixed
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.cloud.bill import SCHEDULING_TIMES
 from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
 from tiphys_models.domain.errors import InvalidInput

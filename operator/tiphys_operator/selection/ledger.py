@@ -54,7 +54,8 @@ def account(
     for uid, pod in pods.items():
         if uid in memory.tracked or pod.finished_s is not None or not mine(pod):
             continue
-        arrived[pod.function] = arrived.get(pod.function, 0) + 1
+        if not pod.node or (memory.at_s and pod.created_s >= memory.at_s - _CLOCK_S):  # what ran before the first look did not arrive
+            arrived[pod.function] = arrived.get(pod.function, 0) + 1
         _know(memory, pod)
         if len(memory.tracked) < TRACKED_MAX:
             due_s = sla_factor * run_s(memory.profiles.get(pod.function)) + _SLACK_S
