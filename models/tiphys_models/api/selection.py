@@ -113,7 +113,10 @@ class SelectSpec(Api):
         default=3, ge=1, le=100, description="A pod is late after so many times its function's usual run time. Default 3."
     )
     weights: SelectionWeights = Field(
-        default_factory=SelectionWeights, json_schema_extra={"default": {}}, description="How much each part of the cost counts."
+        default_factory=SelectionWeights,
+        # in full: the API server judges a default by the rule before it fills in the fields' own
+        json_schema_extra={"default": {"cost": 1, "energy": 1, "response": 1, "sla": 1}},
+        description="How much each part of the cost counts.",
     )
 
     @model_validator(mode="after")
