@@ -16,7 +16,7 @@ from tiphys_models.api.selection import SelectionStatus
 from tiphys_operator.events import EventWrite
 from tiphys_operator.model_plan import ModelWrite, plan_models, policy_model
 from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen, SelectionSeen
-from tiphys_operator.select_verdicts import select_verdicts, switch_events
+from tiphys_operator.select_verdicts import candidate, select_verdicts, switch_events
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
 
 _NAMED = 3  # how many names a message lists
@@ -77,13 +77,14 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
             )
         else:
             model, digest = policy_model(policy.route, observation)
-            ready = _ready(policy, policy.route, model, answers, serves=bool(digest) or model.status == "True")
+            selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
+            deciding = str(policy.route.spec.policy) if policy.route.spec.select is None else candidate(policy, selection)
+            ready = _ready(policy, policy.route, deciding, model, answers, serves=bool(digest) or model.status == "True")
             problem = observation.pod_problems.get(policy.key, "")
             verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
             active = _active(policy.route, ready)
             if policy.route.spec.select is not None:
-                selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
-                verdicts, active = select_verdicts(policy, verdicts, selection)
+                verdicts, active = select_verdicts(verdicts, deciding, selection)
                 chosen = selection.status or policy.status.selection
                 events.extend(switch_events(policy, selection))
         conditions = [condition(verdict, policy.status.conditions, policy.generation, observation.now_s) for verdict in verdicts]
@@ -125,24 +126,23 @@ def _invalid(message: str) -> tuple[Verdict, ...]:
     return ready, *(Verdict(other, "Unknown", Reason.INVALID_SPEC, "see Ready") for other in others)
 
 
-def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
+def _ready(policy: PolicySeen, route: Route, deciding: str, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
     kind, spec = ConditionType.READY, route.spec
-    policy_name = str(spec.policy) if spec.select is None else (policy.status.active_policy or "the chosen policy")
     if spec.mode == "Off":
         return Verdict(kind, "False", Reason.DISABLED, "mode is Off: set Shadow, Canary or Active")
     if not serves:
-        message = f"{spec.fallback} answers instead of {policy_name}: {model.message}"
+        message = f"{spec.fallback} answers instead of {deciding}: {model.message}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     if answers.fallback and not answers.scored:
-        message = f"{spec.fallback} answers instead of {policy_name}: the extender reports {answers.fallback_reason or 'no reason'}"
+        message = f"{spec.fallback} answers instead of {deciding}: the extender reports {answers.fallback_reason or 'no reason'}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     before = former(policy.status.conditions, ConditionType.READY)
     if _still_degraded(policy, before, answers):
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, before.message if before else "")
     what = {
-        "Shadow": f"{policy_name} is asked, but decides nothing",
-        "Canary": f"{policy_name} decides {spec.canary.percent if spec.canary else 0} % of the pods",
-        "Active": f"{policy_name} decides",
+        "Shadow": f"{deciding} is asked, but decides nothing",
+        "Canary": f"{deciding} decides {spec.canary.percent if spec.canary else 0} % of the pods",
+        "Active": f"{deciding} decides",
     }
     return Verdict(kind, "True", Reason.ACCEPTED, what[spec.mode])
 

@@ -8,18 +8,21 @@ from tiphys_operator.observation import PolicySeen, SelectionSeen
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict
 
 
-def select_verdicts(policy: PolicySeen, verdicts: tuple[Verdict, ...], seen: SelectionSeen) -> tuple[tuple[Verdict, ...], str]:
-    """All conditions, and the candidate that extenders should obey: one chosen for exactly this spec, or none."""
-    ready, *others = verdicts
-    active = seen.active if seen.generation == policy.generation else ""
+def candidate(policy: PolicySeen, seen: SelectionSeen) -> str:
+    """Who extenders should obey: chosen for exactly this spec; what a new leader has not looked at yet stays. Empty: nobody."""
     if seen.status is None and policy.status.observed_generation == policy.generation:
-        active = policy.status.active_policy  # a new leader has not looked yet: what was chosen stays
-    if ready.reason == Reason.DISABLED:
-        active = ""
-    elif not active:
+        return policy.status.active_policy
+    return seen.active if seen.generation == policy.generation else ""
+
+
+def select_verdicts(verdicts: tuple[Verdict, ...], active: str, seen: SelectionSeen) -> tuple[tuple[Verdict, ...], str]:
+    """All conditions, and what status calls the active policy."""
+    ready, *others = verdicts
+    disabled = ready.reason == Reason.DISABLED
+    if not disabled and not active:
         message = "no candidate has been chosen for this spec yet; the fallback answers"
         ready = Verdict(ConditionType.READY, "False", Reason.NOT_CHOSEN_YET, f"{message}: {seen.problem}" if seen.problem else message)
-    return (ready, *others, _selecting(active, seen, disabled=ready.reason == Reason.DISABLED)), active
+    return (ready, *others, _selecting(active, seen, disabled=disabled)), "" if disabled else active
 
 
 def switch_events(policy: PolicySeen, seen: SelectionSeen) -> list[EventWrite]:
