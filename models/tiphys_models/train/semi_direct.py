@@ -18,7 +18,7 @@ from tiphys_models.train.fit import fit
 
 EPOCHS, RATE = 25, 3e-3
 EPISODES: tuple[tuple[str, int], ...] = (("stationary", 1000), ("regime", 1000))
-SEEDS = 12
+SEEDS = 3
 
 
 def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
