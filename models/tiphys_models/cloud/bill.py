@@ -26,6 +26,10 @@ class SchedulingTime:
 
 
 SCHEDULING_TIMES: dict[str, SchedulingTime] = {
+    "semi-direct": SchedulingTime(0.002, 0.0017),
+    "graf": SchedulingTime(0.0156, 0.0013),
+    "gobi": SchedulingTime(0.0037, 0.0014),
+    "gosh": SchedulingTime(0.0169, 0.0034),
     "cost-lean": SchedulingTime(0.001, 0.0005),
     "energy-lean": SchedulingTime(0.001, 0.0005),
     "one-per-host": SchedulingTime(0.001, 0.0001),
