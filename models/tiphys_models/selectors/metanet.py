@@ -28,14 +28,15 @@ from tiphys_models.selectors.guard import Guard
 from tiphys_models.selectors.protocol import Choice, Scored
 from tiphys_models.selectors.surrogate import COMPONENTS, Surrogate, components, load_surrogate, named, prices
 
-_PRIOR_DECISIONS = 50.0
-"""What training's mean costs are worth against predictions since, when the fallback is looked for."""
 _HEAD = 5
 """Of an open decision: interval, candidate, tasks, away from the fallback, promised advantage; then attributed costs, hidden layer."""
 
 
 class MetaNet:
-    """See `Selector`. `fallback`: a candidate, or the one that predictions so far say is best if it were always taken."""
+    """See `Selector`. `fallback`: a candidate, or the one that was cheapest under these weights in training.
+
+    Never one that present predictions favour: the guard would then judge the model by itself.
+    """
 
     name = "metanet"
 
@@ -48,8 +49,6 @@ class MetaNet:
         self._fallback, self._limit, self._frozen = fallback, limit, frozen
         hidden = surrogate.network.layers[-1][0].shape[0] + 1
         self._drift, self._guard = Drift(len(surrogate.candidates), hidden), Guard()
-        self._seen = np.zeros((len(surrogate.candidates) + 1, COMPONENTS))
-        """Sums of predicted marginal costs; the last row counts decisions."""
         self._open: dict[int, FloatArray] = {}
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
@@ -61,8 +60,6 @@ class MetaNet:
         previews = self._previews(state, tasks)
         found = s.predict(encode_pooled(state, tasks), previews, count)
         marginal = found.marginal + self._drift.correction(found.hidden, count)
-        self._seen[:-1] += marginal
-        self._seen[-1] += 1.0
         predicted = named(s.candidates, marginal @ self._prices, known)
         fallback = self._home(known)
         choice = choose_with_margin(predicted, fallback, s.margin * abs(predicted[fallback]))
@@ -88,9 +85,8 @@ class MetaNet:
     def _home(self, known: list[str]) -> str:
         if self._fallback in known:
             return str(self._fallback)
-        s = self._surrogate
-        mean = (_PRIOR_DECISIONS * s.typical + self._seen[:-1]) @ self._prices
-        return min(known, key=lambda name: mean[s.candidates.index(name)])
+        typical = named(self._surrogate.candidates, self._surrogate.typical @ self._prices, known)
+        return min(typical, key=typical.__getitem__)
 
     def learn(self, scored: Scored) -> None:
         """Decisions that were not its own, or made before a restart that lost them, are passed over."""
@@ -110,7 +106,7 @@ class MetaNet:
         width = _HEAD + COMPONENTS + self._drift.weights.shape[2]
         return {
             "drift": self._drift.weights.copy(), "counts": self._drift.counts.copy(), "guard": self._guard.sums.copy(),
-            "seen": self._seen.copy(), "open": np.array(list(self._open.values()), np.float64).reshape(-1, width),
+            "open": np.array(list(self._open.values()), np.float64).reshape(-1, width),
         }  # fmt: skip
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
@@ -121,7 +117,7 @@ class MetaNet:
         if ((taken < 0) | (taken >= len(self._surrogate.candidates)) | (found["open"][:, 2] <= 0)).any():
             raise ArtifactRefused("CheckpointInvalid", "an open decision names a candidate that this model does not have")
         self._drift.weights, self._drift.counts = found["drift"], found["counts"]
-        self._guard.sums, self._seen = found["guard"], found["seen"]
+        self._guard.sums = found["guard"]
         self._open = {int(row[0]): row for row in found["open"]}
 
 

@@ -52,7 +52,7 @@ class Preset:
     margins: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
 
 
-PRESETS = {name: Preset(name) for name in ("metanet", "metanet-paper", "dqn")}
+PRESETS = {p.name: p for p in (Preset("metanet"), Preset("metanet-paper", epochs=50), Preset("dqn"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Trainer:
     def _paper(self, seed: int) -> Trained:
         names = self.planners.names
         rows = np.concatenate([blocks(workload, self.planners, seed) for workload in WORKLOADS])
-        network, phi_max = fit_paper(rows, len(names), seed)
+        network, phi_max = fit_paper(rows, len(names), seed, self.preset.epochs)
         memory = rows[np.random.default_rng(seed).permutation(len(rows))[:64]]
         arrays = {**network.arrays(), "phi_max": phi_max, "memory": memory}
         kept = memory.astype(np.float32)
