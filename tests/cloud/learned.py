@@ -9,10 +9,11 @@ import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.registry import HEURISTICS
+from tiphys_models.selectors.encoding import GENERAL_NAMES
 from tiphys_models.selectors.network import Network
 from tiphys_models.selectors.surrogate import COMPONENTS, HIDDEN, Surrogate
 
-FEATURES = 35
+FEATURES = len(GENERAL_NAMES)
 
 
 def network(widths: Sequence[int], seed: int = 0) -> Network:

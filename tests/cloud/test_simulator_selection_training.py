@@ -9,7 +9,6 @@ import pytest
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.registry import HEURISTICS, make_planners
-from tiphys_models.selectors.encoding import encode_pooled
 from tiphys_models.selectors.surrogate import COMPONENTS, load_surrogate
 from tiphys_models.sim.cloud.choosers import RandomSwitching
 from tiphys_models.sim.cloud.cloud import Cloud
@@ -106,9 +105,7 @@ def test_training_gives_an_artifact_that_serves_and_one_seed_gives_one_result(na
     written = write_tensors(tmp_path, name, name, first.schema, first.arrays, **first.card)
     assert written.card.feature_schema == first.schema
     if name == "metanet":
-        now = moment()
-        width = len(encode_pooled(now.state, now.tasks))
-        assert load_surrogate(tmp_path / "metanet.json", width).candidates == HEURISTICS
+        assert load_surrogate(tmp_path / "metanet.json").candidates == HEURISTICS
 
 
 def test_training_goes_on_with_the_episodes_it_finds(tmp_path: Path) -> None:

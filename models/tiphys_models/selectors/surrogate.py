@@ -18,7 +18,7 @@ from tiphys_models.artifacts.tensors import TensorCard, Tensors, load_checked
 from tiphys_models.cloud.score import JOULES_PER_KWH, Divisors, Outcome, Weights
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.selectors.encoding import POOLED
+from tiphys_models.selectors.encoding import GENERAL, GENERAL_NAMES
 from tiphys_models.selectors.network import Network, network_of, shapes_of
 
 COMPONENTS = 4
@@ -95,25 +95,25 @@ class SurrogateCard(TensorCard):
     margin: float = 0.0
 
 
-def surrogate_shapes(features: int, candidates: int, previewed: int) -> dict[str, tuple[int, ...]]:
+def surrogate_shapes(candidates: int, previewed: int) -> dict[str, tuple[int, ...]]:
     """Of its arrays."""
-    width = features + previewed * COMPONENTS
+    width = len(GENERAL_NAMES) + previewed * COMPONENTS
     return {
         **shapes_of((width, HIDDEN, HIDDEN, candidates * 2 * COMPONENTS)),
         "mean": (width,), "scale": (width,), "typical": (candidates, COMPONENTS),
     }  # fmt: skip
 
 
-def load_surrogate(path: Path, features: int) -> Surrogate:
-    """A checked artifact; `features` is the length of `encode_pooled` for the fleet and applications at hand."""
+def load_surrogate(path: Path) -> Surrogate:
+    """A checked artifact."""
     try:
         card = SurrogateCard.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ArtifactRefused("CardInvalid", f"{path.name}: {error}") from error
     if not set(card.previewed) <= set(card.candidates):
         raise ArtifactRefused("CardInvalid", f"{path.name}: previewed planners must be candidates")
-    shapes = surrogate_shapes(features, len(card.candidates), len(card.previewed))
-    return surrogate_of(load_checked(path, POOLED, shapes), card)
+    shapes = surrogate_shapes(len(card.candidates), len(card.previewed))
+    return surrogate_of(load_checked(path, GENERAL, shapes), card)
 
 
 def surrogate_of(tensors: Tensors, card: SurrogateCard) -> Surrogate:

@@ -13,7 +13,7 @@ from tiphys_models.cloud.preview import preview
 from tiphys_models.cloud.score import Outcome
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.selectors.encoding import encode_pooled
+from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.surrogate import components
 from tiphys_models.sim.cloud.episode import Chooser, Moment, Planners, run
 from tiphys_models.sim.cloud.labels import lookahead, marginals
@@ -83,7 +83,7 @@ class _Labelling:
         labels = np.full((len(names), 4), np.nan)
         if len(self.rows) % self.every == 0:
             labels = _label(moment, self.ahead)
-        self.rows.append((moment.interval, encode_pooled(moment.state, moment.tasks), np.array(looked), count, labels, names.index(name)))
+        self.rows.append((moment.interval, encode_general(moment.state, moment.tasks), np.array(looked), count, labels, names.index(name)))
         return name
 
     def settled(self, interval: int, outcome: Outcome) -> None:

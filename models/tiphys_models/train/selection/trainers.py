@@ -17,7 +17,7 @@ from tiphys_models.cloud.score import DEFAULT, DIVISORS, Weights
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.registry import HEURISTICS, candidates, make_planners
 from tiphys_models.selectors import dqn, metanet_paper
-from tiphys_models.selectors.encoding import PAPER, POOLED
+from tiphys_models.selectors.encoding import GENERAL, PAPER
 from tiphys_models.selectors.metanet import MetaNet
 from tiphys_models.selectors.surrogate import Surrogate
 from tiphys_models.sim.cloud.choosers import RandomSwitching, Selected
@@ -100,7 +100,7 @@ class Trainer:
         margin = min(judged, key=lambda m: float(np.mean(list(judged[m].values()))))
         arrays = {**surrogate.network.arrays(), "mean": surrogate.mean, "scale": surrogate.scale, "typical": surrogate.typical}
         card = {"candidates": names, "previewed": self.previewed, "margin": margin, "rows": sum(len(e.labelled) for e in episodes)}
-        return Trained(p.name, seed, POOLED, arrays, card, judged[margin])
+        return Trained(p.name, seed, GENERAL, arrays, card, judged[margin])
 
     def _judge(self, surrogate: Surrogate) -> Judged:
         planners = make_planners(self.previewed)
@@ -146,7 +146,7 @@ class Trainer:
         network = fit_q(episodes, len(names), seed, self.preset.epochs)
         judged = self._court.judge(lambda w, d: dqn.DQN(names, type(network)(network.layers), w, d, seed))
         card = {"candidates": names, "rows": sum(len(e) for e in episodes)}
-        return Trained("dqn", seed, POOLED, network.arrays(), card, judged)
+        return Trained("dqn", seed, GENERAL, network.arrays(), card, judged)
 
 
 def _brief(judged: Judged) -> str:
