@@ -75,8 +75,8 @@ def own_objective(name: str, now: CloudState, waiting: Tasks, plan: Plan) -> flo
         other = dataclasses.replace(waiting, work_core_s=works)
         unit = reference(now, other)
         energy = objective(now, other, plan, Weights(0, 1, 0, 0)) * unit.joules / max(fixed.joules, 1e-9)
-        response = objective(now, other, plan, Weights(0, 0, 1, 0)) * unit.response_s / max(fixed.response_s, 1e-9)
-        drawn.append(gosh.OBJECTIVE.energy * energy + gosh.OBJECTIVE.response * response)
+        late = objective(now, other, plan, Weights(0, 0, 0, 1))
+        drawn.append(gosh.OBJECTIVE.energy * energy + gosh.OBJECTIVE.violation * late)
     return float(np.mean(drawn) + gosh.KAPPA * np.std(drawn))
 
 

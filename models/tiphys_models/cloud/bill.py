@@ -29,6 +29,9 @@ SCHEDULING_TIMES: dict[str, SchedulingTime] = {
     "cost-lean": SchedulingTime(0.001, 0.0005),
     "energy-lean": SchedulingTime(0.001, 0.0005),
     "one-per-host": SchedulingTime(0.001, 0.0001),
+    "arima-aco": SchedulingTime(0.0, 0.0019),
+    "lstm-aco": SchedulingTime(0.0, 0.0017),
+    "decision-nn": SchedulingTime(0.0, 0.0015),
     "first-fit": SchedulingTime(0.001, 0.0001),
     "random-host": SchedulingTime(0.001, 0.0001),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiphys_models.cloud.hosts import THREADS
 from tiphys_models.cloud.state import UNPLACED, CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
@@ -17,9 +18,21 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 SCHEMA = "board/1"
 BATCH = 8
 """Tasks decided together; more are taken batch by batch, each seeing where those before it went."""
-HOST_INPUTS = ("cores/8", "idle W/100", "half W/100", "peak W/100", "USD/h", "tasks/4", "work/20", "longest/20", "work^2/400", "resume/10")
-TASK_INPUTS = ("one", "work/10", "work^2/100")
-"""Summed over a host's new tasks they say how many there are, how much work, and how unequal."""
+HOST_INPUTS = (
+    "cores/8",
+    "idle W/100",
+    "half W/100",
+    "peak W/100",
+    "USD/h",
+    "tasks/4",
+    "work/20",
+    "longest/20",
+    "work^2/400",
+    "resume/10",
+    "urgency/4",
+)
+TASK_INPUTS = ("one", "work/10", "work^2/100", "urgency")
+"""Summed over a host's new tasks they say how many there are, how much work, how unequal, and how little they can wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,11 @@ def make_board(state: CloudState, tasks: Tasks, rows: IntArray, host: IntArray) 
     fleet, size = state.fleet, len(state.fleet)
     at = np.concatenate([state.running.host, host[others]])
     work = np.concatenate([state.running.remaining_core_s, tasks.work_core_s[others]])
+    running, placed = state.running.tasks, tasks.take(others)
+    hurry = np.concatenate([
+        urgency(state.running.remaining_core_s, running.age_s, running.deadline_s),
+        urgency(placed.work_core_s, placed.age_s, placed.deadline_s),
+    ])  # fmt: skip
     count = np.bincount(at, minlength=size)
     total, square = np.bincount(at, work, size), np.bincount(at, work**2, size)
     longest = np.zeros(size)
@@ -64,6 +82,7 @@ def make_board(state: CloudState, tasks: Tasks, rows: IntArray, host: IntArray) 
         [
             fleet.column("cores") / 8, power[:, 0] / 100, power[:, 5] / 100, power[:, -1] / 100, fleet.column("usd_per_hour"),
             count / 4, total / 20, longest / 20, square / 400, np.where(state.awake | (count > 0), 0.0, state.resume_s) / 10,
+            np.bincount(at, hurry, size) / 4,
         ],
         axis=1,
     )  # fmt: skip
@@ -73,12 +92,20 @@ def make_board(state: CloudState, tasks: Tasks, rows: IntArray, host: IntArray) 
         & (tasks.disk_mib[rows, None] <= disk[columns])
         & ((tasks.pools[rows, None] & bits) != 0)
     )
-    return Board(columns, inputs[columns], task_inputs(tasks.work_core_s[rows]), allowed)
+    return Board(columns, inputs[columns], task_inputs(tasks.take(rows)), allowed)
 
 
-def task_inputs(work_core_s: FloatArray) -> FloatArray:
+def task_inputs(tasks: Tasks) -> FloatArray:
     """One line a task."""
-    return np.stack([np.ones(len(work_core_s)), work_core_s / 10, work_core_s**2 / 100], axis=1)
+    work = tasks.work_core_s
+    return np.stack([np.ones(len(work)), work / 10, work**2 / 100, urgency(work, tasks.age_s, tasks.deadline_s)], axis=1)
+
+
+def urgency(work_core_s: FloatArray, age_s: FloatArray, deadline_s: FloatArray) -> FloatArray:
+    """1 for a task that meets its deadline only if it runs alone from now on, falling to 0 with the time it has to spare."""
+    alone = np.maximum(work_core_s / THREADS, 0.1)
+    spare = (deadline_s - age_s - alone) / (alone + 1.0)
+    return np.asarray(np.exp(-np.clip(spare, -0.5, 10.0)))
 
 
 def _columns(state: CloudState, count: IntArray, total: FloatArray, longest: FloatArray, batch: int) -> IntArray:

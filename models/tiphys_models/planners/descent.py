@@ -39,6 +39,9 @@ class Schedule:
         return self.rate * (1 + np.cos(np.pi * step / self.period)) / 2
 
 
+SCHEDULE = Schedule()
+
+
 def one_hot(columns: IntArray, width: int) -> FloatArray:
     """A row a task."""
     return np.eye(width)[columns]
@@ -60,7 +63,7 @@ def hessian_scale(surrogate: Surrogate, rng: np.random.Generator, width: float =
     return scale
 
 
-def descend(surrogate: Surrogate, start: IntArray, allowed: BoolArray, scale: Scale, schedule: Schedule, keep: int = 3) -> list[IntArray]:
+def descend(surrogate: Surrogate, start: IntArray, allowed: BoolArray, scale: Scale, schedule: Schedule, keep: int = 2) -> list[IntArray]:
     """The `keep` best distinct decisions on the way, best first by the surrogate."""
     width, rows = allowed.shape[1], np.arange(len(start))
     columns, best = start, np.inf

@@ -15,7 +15,7 @@ from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.planners.board import HOST_INPUTS, SCHEMA, TASK_INPUTS, Board
-from tiphys_models.planners.descent import Schedule, Surrogate, descend, gradient_scale
+from tiphys_models.planners.descent import SCHEDULE, Schedule, Surrogate, descend, gradient_scale
 from tiphys_models.planners.layers import host_network
 from tiphys_models.planners.local_search import best_of
 from tiphys_models.planners.surrogate import outcome_weights, proposals, reference, seeds
@@ -39,7 +39,7 @@ class Gobi:
 
     weights: Mapping[str, FloatArray]
     name: str = "gobi"
-    schedule: Schedule = Schedule()
+    schedule: Schedule = SCHEDULE
 
     def assign(self, state: CloudState, tasks: Tasks, seed: int) -> Plan:
         """See `Planner`. The surrogate proposes; what is proposed is finished and judged by the objective that it stands for."""

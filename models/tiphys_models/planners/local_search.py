@@ -25,7 +25,7 @@ def polish(state: CloudState, tasks: Tasks, start: Plan, weights: Weights, round
 
 def best_of(state: CloudState, tasks: Tasks, starts: Sequence[Plan], weights: Weights) -> Plan:
     """The start with the lowest E after polishing; earlier ones win ties."""
-    return min((polish(state, tasks, start, weights) for start in _distinct(starts)), key=lambda found: found[1])[0]
+    return min((polish(state, tasks, start, weights) for start in distinct(starts)), key=lambda found: found[1])[0]
 
 
 def search(
@@ -36,7 +36,7 @@ def search(
     The published search stops with probability 0.4 a round, which leaves it near a random plan; and random neighbours taken one by
     one are undone by the next best move. Kicks keep the published share of randomness and never lose what was found.
     """
-    best, value = min((polish(state, tasks, start, weights) for start in _distinct(starts)), key=lambda found: found[1])
+    best, value = min((polish(state, tasks, start, weights) for start in distinct(starts)), key=lambda found: found[1])
     placed = np.flatnonzero(best.host != UNPLACED)
     for _ in range(kicks if len(placed) else 0):
         climb = _Climb(state, tasks, best, weights)
@@ -48,7 +48,8 @@ def search(
     return best
 
 
-def _distinct(starts: Sequence[Plan]) -> list[Plan]:
+def distinct(starts: Sequence[Plan]) -> list[Plan]:
+    """Each plan once, in order."""
     return list({tuple(plan.host.tolist()): plan for plan in reversed(starts)}.values())[::-1]
 
 

@@ -16,7 +16,7 @@ from tiphys_models.sim.cloud.boards import OUTCOMES, Decided, decided
 
 EPISODES: tuple[tuple[str, int], ...] = (("stationary", 600), ("regime", 600))
 """Workloads and intervals per seed."""
-SEEDS = 3
+SEEDS = 5
 
 
 @cache

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.nets.surrogates import HostNetwork
 from tiphys_models.planners.board import HOST_INPUTS, SCHEMA, TASK_INPUTS
 from tiphys_models.planners.gobi import HIDDEN, OUTPUTS
-from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.train.boards import host_rows, training_boards
 from tiphys_models.train.fit import fit
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.nets.surrogates import NaturalNetwork
 from tiphys_models.planners.board import HOST_INPUTS, SCHEMA, TASK_INPUTS
-from tiphys_models.planners.gosh import ENERGY_PER_UNIT_J, HIDDEN, OBJECTIVE, RESPONSE_PER_UNIT_S
-from tiphys_models.planners.surrogate import ENERGY_UNIT_J, RESPONSE_UNIT_S
+from tiphys_models.planners.gosh import ENERGY_PER_UNIT_J, HIDDEN, OBJECTIVE
+from tiphys_models.planners.surrogate import ENERGY_UNIT_J
 from tiphys_models.train.boards import host_rows, training_boards
 from tiphys_models.train.fit import fit
 
@@ -25,11 +25,7 @@ def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
     """Write gosh.json and gosh.safetensors."""
     generator = torch.Generator().manual_seed(seed)
     inputs, outcomes = host_rows(training_boards(), np.random.default_rng(seed))
-    energy, response = (
-        outcomes[:, 1] * ENERGY_UNIT_J / ENERGY_PER_UNIT_J,
-        (outcomes[:, 2] + outcomes[:, 3]) * RESPONSE_UNIT_S / RESPONSE_PER_UNIT_S,
-    )
-    answers = OBJECTIVE.energy * energy + OBJECTIVE.response * response
+    answers = OBJECTIVE.energy * outcomes[:, 1] * ENERGY_UNIT_J / ENERGY_PER_UNIT_J + OBJECTIVE.violation * outcomes[:, 4]
     network = NaturalNetwork((len(HOST_INPUTS) + len(TASK_INPUTS), *HIDDEN, 1), generator)
 
     def loss(x: Tensor, y: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.nets.surrogates import NaturalNetwork, natural_sigmoid
-from tiphys_models.planners.semi_direct import HIDDEN, INPUTS, SCHEMA, host_series
+from tiphys_models.planners.semi_direct import HIDDEN, INPUTS, SCHEMA, WINDOW, host_series
 from tiphys_models.sim.cloud.forecasts import busy_hosts
 from tiphys_models.train.fit import fit
 
 EPOCHS, RATE = 25, 3e-3
 EPISODES: tuple[tuple[str, int], ...] = (("stationary", 1000), ("regime", 1000))
-SEEDS = 3
+SEEDS = 12
 
 
 def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
@@ -39,9 +39,14 @@ def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
     evidence = {
         "seed": seed,
         **asdict(fitted),
-        "rmse": round(float(((m - answers) ** 2).mean().sqrt()), 4),
-        "rmse_of_last_value": round(float(((inputs[:, 4] - answers) ** 2).mean().sqrt()), 4),
+        "rmse": _rmse(m, answers),
+        "rmse_of_last_value": _rmse(inputs[:, WINDOW - 1], answers),
+        "rmse_of_task_list": _rmse(inputs[:, WINDOW : WINDOW + 2].min(dim=1).values.clamp(max=1.0), answers),
         "share_within_one_deviation": round(float(((m - answers).abs() <= v.sqrt()).float().mean()), 4),
     }
     write_tensors(directory, "semi-direct", "semi-direct", SCHEMA, network.arrays(), training=evidence)
     return directory / "semi-direct.json"
+
+
+def _rmse(found: Tensor, answers: Tensor) -> float:
+    return round(float(((found - answers) ** 2).mean().sqrt()), 4)

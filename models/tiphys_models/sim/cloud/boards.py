@@ -14,7 +14,7 @@ import numpy as np
 from tiphys_models.cloud.bill import scheduling_s
 from tiphys_models.cloud.outlook import expected_outcome, finish_times
 from tiphys_models.cloud.repair import repair
-from tiphys_models.cloud.score import Outcome, Weights
+from tiphys_models.cloud.score import Weights
 from tiphys_models.cloud.state import UNPLACED, CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray, IntArray
@@ -29,8 +29,8 @@ from tiphys_models.sim.workloads import stream
 _BEHAVIOUR = ("cost-lean", "energy-lean", "one-per-host", "random-host")
 _DECISIONS = 6
 """Ways in which every moment is decided."""
-OUTCOMES = 4
-"""USD, energy, slowdown of what the host already runs, responses of its new tasks; in units of `planners.surrogate`."""
+OUTCOMES = 5
+"""USD, energy, slowdown of what the host already runs, responses of its new tasks; in units of `planners.surrogate`. Violations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +84,24 @@ def _anywhere(board: Board, rng: np.random.Generator) -> IntArray:
 def follow(cloud: Cloud, board: Board, rows: IntArray, columns: IntArray) -> Decided:
     """What a decision leads to with true works, host by host: processor sharing is exact in closed form, and hosts are independent."""
     machines, dt = cloud.machines, cloud.workload.interval_s
-    work = cloud.remaining[cloud.waiting[rows]]
     per_host, per_task = np.zeros((len(board.hosts), OUTCOMES)), np.zeros(len(rows))
     for column in np.unique(columns).tolist():
         host, mine = int(board.hosts[column]), np.flatnonzero(columns == column)
         kind = machines.fleet.types[int(machines.fleet.type_of[host])]
-        present = cloud.remaining[cloud.running[cloud.host[cloud.running] == host]].tolist()
-        new = work[mine].tolist()
-        start_s = float(machines.latency_s[host])
-
-        def outcome(works: list[float]) -> Outcome:
-            return expected_outcome(kind, works, [0.0] * len(works), [1.0] * len(works), dt, start_s)  # noqa: B023
-
-        alone, together = outcome(present), outcome([*present, *new])
-        ends = finish_times(kind.cores, [*present, *new], dt, start_s)[0][len(present) :]
+        present = cloud.running[cloud.host[cloud.running] == host]
+        everyone = np.concatenate([present, cloud.waiting[rows[mine]]])
+        works = cloud.remaining[everyone].tolist()
+        ages = (cloud.time_s - cloud.workload.created_s[everyone]).tolist()
+        deadlines = cloud.workload.deadline_s[everyone].tolist()
+        start_s, n = float(machines.latency_s[host]), len(present)
+        alone = expected_outcome(kind, works[:n], ages[:n], deadlines[:n], dt, start_s)
+        together = expected_outcome(kind, works, ages, deadlines, dt, start_s)
+        ends = finish_times(kind.cores, works, dt, start_s)[0][n:]
         per_task[mine] = np.array(ends) / RESPONSE_UNIT_S
         added = together - alone
-        slower = added.response_s - sum(ends)
+        slower = added.response_s - sum(ages[n:]) - sum(ends)
         per_host[column] = (
             added.usd / COST_UNIT_USD, added.joules / ENERGY_UNIT_J, slower / RESPONSE_UNIT_S, sum(ends) / RESPONSE_UNIT_S,
+            added.violations,
         )  # fmt: skip
     return Decided(board, columns, per_host, per_task)
