@@ -11,9 +11,7 @@ from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.registry import HEURISTICS, make_planners
 from tiphys_models.selectors.surrogate import COMPONENTS, load_surrogate
 from tiphys_models.sim.cloud.choosers import RandomSwitching
-from tiphys_models.sim.cloud.cloud import Cloud
-from tiphys_models.sim.cloud.episode import Fixed, Moment, Planners
-from tiphys_models.sim.cloud.labels import lookahead, marginals
+from tiphys_models.sim.cloud.episode import Fixed, Planners
 from tiphys_models.sim.cloud.workloads import make_workload
 
 torch = pytest.importorskip("torch")
@@ -38,36 +36,6 @@ def planners() -> Planners:
 
 def tiny(name: str) -> Preset:
     return replace(PRESETS[name], **TINY)  # type: ignore[arg-type]
-
-
-def moment(at_least: int = 2) -> Moment:
-    cloud = Cloud(make_workload("regime", "train", 3, 30))
-    kept = planners()
-    while len(cloud.waiting) < at_least:
-        state, tasks = cloud.state(), cloud.tasks()
-        if len(tasks):
-            cloud.place(kept.plan("one-per-host", state, tasks, state.digest(tasks)), 0.0)
-        cloud.advance()
-    state, tasks = cloud.state(), cloud.tasks()
-    return Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, kept)
-
-
-def test_looking_no_interval_ahead_is_the_marginal_label() -> None:
-    now = moment()
-    found = {name: lookahead(now, name, 0, "one-per-host") for name in HEURISTICS}
-    base = found["cost-lean"] - marginals(now)["cost-lean"]
-    for name, label in marginals(now).items():
-        again = found[name] - base  # what runs already is the same for all
-        assert (again.usd, again.joules, again.response_s) == pytest.approx((label.usd, label.joules, label.response_s))
-        assert again.violations == pytest.approx(label.violations)
-
-
-def test_looking_ahead_leaves_the_cloud_alone_and_meets_the_arrivals() -> None:
-    now = moment()
-    before = now.cloud.state().digest(now.cloud.tasks())
-    far, near = (lookahead(now, "cost-lean", ahead, "one-per-host") for ahead in (6, 0))
-    assert far.tasks > near.tasks
-    assert now.cloud.state().digest(now.cloud.tasks()) == before
 
 
 def test_episodes_are_kept_as_they_are(tmp_path: Path) -> None:

@@ -44,8 +44,6 @@ class Preset:
     intervals: int = INTERVALS
     every: int = 2
     """One decision in so many is labelled."""
-    ahead: int = 3
-    """Intervals of arrivals that labels look ahead."""
     epochs: int = 60
     validation_seeds: tuple[int, ...] = (0, 1)
     validation_intervals: int = 500
@@ -121,12 +119,12 @@ class Trainer:
         offset = 0 if kind == "random" else 1000 * int(kind.rsplit("-", 1)[1])
         for number in range(p.episodes):
             for workload in WORKLOADS:
-                path = self._out / "episodes" / f"{kind}-{workload}-{number}-{p.intervals}-{p.ahead}-{len(self.planners.names)}.npz"
+                path = self._out / "episodes" / f"{kind}-{workload}-{number}-{p.intervals}-{len(self.planners.names)}.npz"
                 if path.exists():
                     found.append(Moments.load(path))
                     continue
                 tasks = make_workload(workload, "train", offset + number, p.intervals)
-                found.append(gather(tasks, self.planners, behaviour(workload, number), self.previewed, p.every, p.ahead))
+                found.append(gather(tasks, self.planners, behaviour(workload, number), self.previewed, p.every))
                 found[-1].save(path)
                 self._tell(f"  {path.stem}: {len(found[-1]):,} decisions, {len(found[-1].labelled):,} labelled for every candidate")
         return found
