@@ -79,12 +79,18 @@ def test_only_what_is_offered_is_chosen_and_unknown_candidates_are_left_alone() 
     assert (choice.candidate, choice.reason) == ("mine", "Fallback")
 
 
-def test_the_margin_keeps_the_fallback() -> None:
-    free = metanet(fallback="one-per-host", weights=Weights(1, 0, 0, 0)).choose(0, NOW, WAITING, HEURISTICS)
+def test_what_the_networks_disagree_about_stays_with_the_fallback() -> None:
+    cost_only = Weights(1, 0, 0, 0)
+    free = metanet(fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS)
     assert (free.candidate, free.reason) == ("cost-lean", "BestPredicted")
-    held = metanet(surrogate(margin=0.9), fallback="one-per-host", weights=Weights(1, 0, 0, 0)).choose(0, NOW, WAITING, HEURISTICS)
+    sure, unsure = surrogate(margin=1.0), with_output(surrogate(), "cost-lean", 0, np.array([5.0, 0.0, 0.0, 0.0]))
+    split = replace(
+        sure, networks=(*sure.networks, *with_output(surrogate(), "cost-lean", 0, np.array([-5.0, 0, 0, 0])).networks, *unsure.networks)
+    )
+    held = metanet(split, fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS)
     assert (held.candidate, held.reason) == ("one-per-host", "WithinMargin")
-    assert held.predicted == free.predicted
+    assert held.predicted == pytest.approx(free.predicted)
+    assert metanet(sure, fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS).candidate == "cost-lean"
 
 
 def test_plans_that_were_only_looked_at_are_charged() -> None:

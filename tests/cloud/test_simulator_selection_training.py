@@ -57,7 +57,7 @@ def test_a_surrogate_learns_differences_that_its_state_explains() -> None:
     labels = np.zeros((600, 2, COMPONENTS))
     labels[:, 0, 0], labels[:, 1, 0] = 1e-4 * features[:, 0], -1e-4 * features[:, 0]
     moments = Moments(features, np.zeros((600, 0, COMPONENTS)), np.ones(600), labels, np.zeros(600), np.zeros((600, COMPONENTS)))
-    model = fit_surrogate(moments, ("a", "b"), (), seed=0, epochs=150)
+    model = fit_surrogate(moments, ("a", "b"), (), seed=0, epochs=150, members=1)
     fresh = rng.normal(size=(200, 3))
     best = [int(model.predict(f, np.zeros((0, COMPONENTS)), 1.0).marginal[:, 0].argmin()) for f in fresh]
     assert np.mean(np.array(best) == (fresh[:, 0] > 0)) > 0.9

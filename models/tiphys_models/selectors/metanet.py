@@ -47,7 +47,7 @@ class MetaNet:
         self._surrogate, self._prices = surrogate, prices(weights, divisors)
         self._planners = {name: planners[name] for name in surrogate.previewed}
         self._fallback, self._limit, self._frozen = fallback, limit, frozen
-        hidden = surrogate.network.layers[-1][0].shape[0] + 1
+        hidden = surrogate.networks[0].layers[-1][0].shape[0] + 1
         self._drift, self._guard = Drift(len(surrogate.candidates), hidden), Guard()
         self._open: dict[int, FloatArray] = {}
 
@@ -62,7 +62,8 @@ class MetaNet:
         marginal = found.marginal + self._drift.correction(found.hidden, count)
         predicted = named(s.candidates, marginal @ self._prices, known)
         fallback = self._home(known)
-        choice = choose_with_margin(predicted, fallback, s.margin * abs(predicted[fallback]))
+        doubt = named(s.candidates, s.margin * found.doubt(self._prices, s.candidates.index(fallback)), known)
+        choice = choose_with_margin(predicted, fallback, doubt)
         if self._guard.holds:
             choice = Choice(fallback, "Fallback", predicted)
         self._guard.decided()

@@ -47,7 +47,9 @@ class Preset:
     epochs: int = 60
     validation_seeds: tuple[int, ...] = (0, 1)
     validation_intervals: int = 500
-    margins: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
+    members: int = 4
+    """Networks of a surrogate."""
+    margins: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
 
 
 PRESETS = {p.name: p for p in (Preset("metanet"), Preset("metanet-paper", epochs=50), Preset("dqn"))}
@@ -88,17 +90,22 @@ class Trainer:
     def _metanet(self, seed: int) -> Trained:
         p, names = self.preset, self.planners.names
         episodes = self._random()
-        surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs)
+        surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
         for number in range(1, p.rounds):
             episodes = [*episodes, *self._episodes(f"seed-{seed}-round-{number}", partial(self._follow, surrogate))]
-            surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs)
+            surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
         judged = {m: self._judge(replace(surrogate, margin=m)) for m in p.margins}
         for margin, found in judged.items():
             self._tell(f"  margin {margin:.2f}: J over best fixed on validation {_brief(found)}")
         margin = min(judged, key=lambda m: float(np.mean(list(judged[m].values()))))
-        arrays = {**surrogate.network.arrays(), "mean": surrogate.mean, "scale": surrogate.scale, "typical": surrogate.typical}
-        card = {"candidates": names, "previewed": self.previewed, "margin": margin, "rows": sum(len(e.labelled) for e in episodes)}
-        return Trained(p.name, seed, GENERAL, arrays, card, judged[margin])
+        card = {
+            "candidates": names,
+            "previewed": self.previewed,
+            "margin": margin,
+            "members": p.members,
+            "rows": sum(len(e.labelled) for e in episodes),
+        }
+        return Trained(p.name, seed, GENERAL, surrogate.arrays(), card, judged[margin])
 
     def _judge(self, surrogate: Surrogate) -> Judged:
         planners = make_planners(self.previewed)
