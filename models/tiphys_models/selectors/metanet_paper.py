@@ -69,6 +69,8 @@ class MetaNetPaper:
         if not known:
             return Choice(candidates[0], "Fallback")
         inputs = encode_paper(state, tasks)
+        if len(inputs) != INPUTS:  # made for a hundred hosts and seven applications, and for nothing else
+            return Choice(candidates[0], "Fallback")
         phi = sigmoid(self._network(inputs[None])[0]) * self._phi_max
         order = sorted(known, key=lambda i: (phi[i], i))
         explore = len(order) > 1 and np.random.default_rng((self._seed, decision)).random() < EXPLORE
