@@ -149,7 +149,7 @@ def test_the_guard_trusts_promises_that_are_kept() -> None:
     for _ in range(500):
         guard.scored(True, 1.0, float(rng.normal(0.5, 2.0)))
         guard.scored(False, 0.0, float(rng.normal(0.5, 2.0)))  # what misses everywhere is nobody's fault
-    assert not guard.holds
+    assert [guard.holds] == [False]  # in a list: a type checker would take a bare one for a promise
     for _ in range(500):
         guard.scored(True, 1.0, float(rng.normal(3.5, 2.0)))
         guard.scored(False, 0.0, 0.5)

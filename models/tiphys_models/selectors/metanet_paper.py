@@ -107,7 +107,7 @@ class MetaNetPaper:
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """ArtifactRefused if it is another model's."""
         found = fitting(arrays, {**self.online_state(), "memory": np.zeros((0, INPUTS + 2))})
-        self._phi_max, self._memory = found.pop("phi_max"), found.pop("memory").astype(np.float32)
+        self._phi_max, self._memory = found.pop("phi_max").astype(np.float64), found.pop("memory").astype(np.float32)
         self._network = network_of(found)
         self._adam, self._last = Adam(self._network), None
 
