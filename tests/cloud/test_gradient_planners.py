@@ -169,7 +169,7 @@ def test_forecasts_follow_what_runs() -> None:
     planner = semi_direct.make()
     now = state([(2, 0), (3, 4)], fleet=None)
     mean, variance = planner.forecast(now)
-    assert mean[0] > 0.9  # two threads of a heavy task on two cores, for longer than the interval
+    assert mean[0] > 0.8  # two threads of a heavy task on two cores, for longer than the interval
     assert 0.05 < mean[4] < 0.4  # four core seconds left of 40
     assert (variance > 0).all()
 
