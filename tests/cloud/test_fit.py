@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from tiphys_models.nets.surrogates import HostNetwork  # noqa: E402
-from tiphys_models.train.fit import Fitted, fit  # noqa: E402
+import torch
+
+from tiphys_models.nets.surrogates import HostNetwork
+from tiphys_models.train.fit import Fitted, fit
 
 
 def fitted() -> tuple[HostNetwork, Fitted]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cloud.small import state, tasks
 from tests.cloud.test_planners import MOMENTS
+from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.cloud.draft import objective
 from tiphys_models.cloud.hosts import make_fleet
 from tiphys_models.cloud.repair import infeasible, repair
@@ -189,7 +190,7 @@ def test_the_natural_layers_agree_with_sampling() -> None:
 
 def test_weights_for_another_planner_are_refused() -> None:
     with pytest.raises(ArtifactRefused):
-        gobi.make(gobi.SHIPPED / "gosh.json")
+        gobi.make(SHIPPED / "gosh.json")
 
 
 def test_all_four_are_candidates() -> None:

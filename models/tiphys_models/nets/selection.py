@@ -12,7 +12,7 @@ from torch import nn
 from tiphys_models.features.arrays import FloatArray
 
 
-class Trunk(nn.Sequential):
+class Trunk(nn.Sequential):  # type: ignore[misc, unused-ignore]  # untyped where torch is not installed
     """Same shape as `selectors.network.Network`."""
 
     def __init__(self, widths: Sequence[int], seed: int) -> None:

@@ -14,19 +14,17 @@ import numpy as np
 from tiphys_models.cloud.state import UNPLACED
 from tiphys_models.planners.fillings import Filling, Fillings, Layout, Step
 from tiphys_models.planners.moves import improve
+from tiphys_models.planners.search import STARTS
 
 ANTS = 5
 ROUNDS = 50
 PATIENCE = 10
 """Rounds without progress."""
 EVAPORATION = 0.1
-_WORK = 200
+_WORK = 80
 """Tasks placed by one ant without progress: large batches get fewer rounds, since each has already tried more."""
 _EPSILON = 0.02
 """Of one task's share of the reference: makes free places finite."""
-
-_STARTS = 3
-"""Seeds that are improved before the ants set out."""
 
 Trail = list[tuple[int, Filling]]
 
@@ -54,7 +52,7 @@ class Pheromone:
 
 def colony(fillings: Fillings, seeds: Iterable[Layout], seed: int) -> Layout:
     """The best layout found: never worse than any of the seeds."""
-    starts = sorted(seeds, key=lambda layout: layout.value)[:_STARTS]
+    starts = sorted(seeds, key=lambda layout: layout.value)[:STARTS]
     for start in starts:
         improve(start)
     best = min(starts, key=lambda layout: layout.value)

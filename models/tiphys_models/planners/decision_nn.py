@@ -14,13 +14,13 @@ from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.fillings import Fillings, Layout
 from tiphys_models.planners.moves import improve
-from tiphys_models.planners.search import OBJECTIVE, seeds
+from tiphys_models.planners.search import OBJECTIVE, STARTS, seeds
 from tiphys_models.planners.seen import CHANNELS, FACTS, SCHEMA, WINDOW, Seen, believe, look, sigmoid
 
 NAME = "decision-nn"
 WIDTH = 16
-_STARTS = 3
-"""Random layouts beside the greedy one and the previous plan."""
+_RANDOM = 2
+"""Random layouts beside the seeds."""
 SHAPES: dict[str, tuple[int, ...]] = {
     "embed.weight": (WINDOW * CHANNELS + FACTS, WIDTH),
     "embed.bias": (WIDTH,),
@@ -65,9 +65,9 @@ class DecisionNN:
     def assign(self, state: CloudState, tasks: Tasks, seed: int) -> Plan:
         """See `Planner`."""
         fillings = Fillings(self.believed(state), tasks, OBJECTIVE)
-        starts = seeds(fillings)
+        starts = sorted(seeds(fillings), key=lambda layout: layout.value)[:STARTS]
         if len(tasks) > 1:
-            hosts = np.random.default_rng(seed).integers(0, len(state.fleet), (_STARTS, len(tasks)))
+            hosts = np.random.default_rng(seed).integers(0, len(state.fleet), (_RANDOM, len(tasks)))
             starts += [Layout.of(fillings, row) for row in hosts.tolist()]
         for layout in starts:
             improve(layout)

@@ -21,9 +21,9 @@ Load = tuple[float, float, float]
 """Work, age and deadline of a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HostClass:
-    """Interchangeable hosts."""
+    """Interchangeable hosts; compared by identity, since each class is made once."""
 
     type: int
     pool: int
@@ -54,6 +54,7 @@ class Filling:
     worth: float
     """What the added tasks add to E."""
     grown: dict[int, Step | None] = field(default_factory=dict)
+    shrunk: dict[int, Filling] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,13 @@ class Fillings:
         for host, work, age, deadline in zip(*(c.tolist() for c in columns), strict=True):
             loads[host].append((work, age, deadline))
         groups: Groups = {}
+        known: dict[tuple[object, ...], Filling] = {}
         place = zip(fleet.type_of.tolist(), fleet.pool.tolist(), state.awake.tolist(), strict=True)
         for host, (kind, pool, awake) in enumerate(place):
-            mine = HostClass(kind, pool, awake, tuple(sorted(loads[host])), ram[host], disk[host])
-            groups.setdefault(self._filling(mine, (), mine.ram_mib, mine.disk_mib), []).append(host)
+            like = (kind, pool, awake, tuple(sorted(loads[host])), ram[host], disk[host])
+            if like not in known:
+                known[like] = self._filling(HostClass(*like), (), ram[host], disk[host])
+            groups.setdefault(known[like], []).append(host)
         for hosts in groups.values():
             hosts.reverse()  # the first host is taken first
         return groups
@@ -142,10 +146,13 @@ class Fillings:
 
     def shrink(self, filling: Filling, kind: int) -> Filling:
         """One task of a kind less."""
-        kinds = list(filling.kinds)
-        kinds.remove(kind)
-        task = self.kinds[kind]
-        return self._filling(filling.host_class, tuple(kinds), filling.ram_mib + task.ram_mib, filling.disk_mib + task.disk_mib)
+        if kind not in filling.shrunk:
+            at, task = filling.kinds.index(kind), self.kinds[kind]
+            kinds = filling.kinds[:at] + filling.kinds[at + 1 :]
+            filling.shrunk[kind] = self._filling(
+                filling.host_class, kinds, filling.ram_mib + task.ram_mib, filling.disk_mib + task.disk_mib
+            )
+        return filling.shrunk[kind]
 
     def best(self, groups: Groups, kind: int) -> tuple[Filling, Step] | None:
         """Where one more task adds least; the first of equals."""

@@ -11,7 +11,7 @@ import numpy as np
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.selectors.surrogate import COMPONENTS, UNITS
 
-PRIOR = 200.0
+PRIOR = 100.0
 """Decisions that "nothing has changed" is worth."""
 MEMORY = 1000.0
 """Decisions after which steps shrink no further."""

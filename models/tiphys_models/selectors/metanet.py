@@ -15,7 +15,7 @@ from tiphys_models.cloud.preview import preview
 from tiphys_models.cloud.repair import repair
 from tiphys_models.cloud.score import Divisors, Weights
 from tiphys_models.cloud.state import CloudState
-from tiphys_models.cloud.tasks import AIOTBENCH, Tasks
+from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.protocol import Planner
@@ -23,19 +23,20 @@ from tiphys_models.planners.registry import make_planners
 from tiphys_models.selectors.checkpoint import fitting
 from tiphys_models.selectors.choice import SwitchLimit, choose_with_margin
 from tiphys_models.selectors.drift import Drift
-from tiphys_models.selectors.encoding import encode_pooled, pooled_width
+from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.guard import Guard
 from tiphys_models.selectors.protocol import Choice, Scored
 from tiphys_models.selectors.surrogate import COMPONENTS, Surrogate, components, load_surrogate, named, prices
 
-_PRIOR_DECISIONS = 50.0
-"""What training's mean costs are worth against predictions since, when the fallback is looked for."""
 _HEAD = 5
 """Of an open decision: interval, candidate, tasks, away from the fallback, promised advantage; then attributed costs, hidden layer."""
 
 
 class MetaNet:
-    """See `Selector`. `fallback`: a candidate, or the one that predictions so far say is best if it were always taken."""
+    """See `Selector`. `fallback`: a candidate, or the one that was cheapest under these weights in training.
+
+    Never one that present predictions favour: the guard would then judge the model by itself.
+    """
 
     name = "metanet"
 
@@ -46,10 +47,8 @@ class MetaNet:
         self._surrogate, self._prices = surrogate, prices(weights, divisors)
         self._planners = {name: planners[name] for name in surrogate.previewed}
         self._fallback, self._limit, self._frozen = fallback, limit, frozen
-        hidden = surrogate.network.layers[-1][0].shape[0] + 1
+        hidden = surrogate.networks[0].layers[-1][0].shape[0] + 1
         self._drift, self._guard = Drift(len(surrogate.candidates), hidden), Guard()
-        self._seen = np.zeros((len(surrogate.candidates) + 1, COMPONENTS))
-        """Sums of predicted marginal costs; the last row counts decisions."""
         self._open: dict[int, FloatArray] = {}
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
@@ -59,13 +58,12 @@ class MetaNet:
         if not known or not len(tasks):
             return Choice(self._fallback if self._fallback in candidates else candidates[0], "Fallback")
         previews = self._previews(state, tasks)
-        found = s.predict(encode_pooled(state, tasks), previews, count)
+        found = s.predict(encode_general(state, tasks), previews, count)
         marginal = found.marginal + self._drift.correction(found.hidden, count)
-        self._seen[:-1] += marginal
-        self._seen[-1] += 1.0
         predicted = named(s.candidates, marginal @ self._prices, known)
         fallback = self._home(known)
-        choice = choose_with_margin(predicted, fallback, s.margin * abs(predicted[fallback]))
+        doubt = named(s.candidates, s.margin * found.doubt(self._prices, s.candidates.index(fallback)), known)
+        choice = choose_with_margin(predicted, fallback, doubt)
         if self._guard.holds:
             choice = Choice(fallback, "Fallback", predicted)
         self._guard.decided()
@@ -88,9 +86,8 @@ class MetaNet:
     def _home(self, known: list[str]) -> str:
         if self._fallback in known:
             return str(self._fallback)
-        s = self._surrogate
-        mean = (_PRIOR_DECISIONS * s.typical + self._seen[:-1]) @ self._prices
-        return min(known, key=lambda name: mean[s.candidates.index(name)])
+        typical = named(self._surrogate.candidates, self._surrogate.typical @ self._prices, known)
+        return min(typical, key=typical.__getitem__)
 
     def learn(self, scored: Scored) -> None:
         """Decisions that were not its own, or made before a restart that lost them, are passed over."""
@@ -110,7 +107,7 @@ class MetaNet:
         width = _HEAD + COMPONENTS + self._drift.weights.shape[2]
         return {
             "drift": self._drift.weights.copy(), "counts": self._drift.counts.copy(), "guard": self._guard.sums.copy(),
-            "seen": self._seen.copy(), "open": np.array(list(self._open.values()), np.float64).reshape(-1, width),
+            "open": np.array(list(self._open.values()), np.float64).reshape(-1, width),
         }  # fmt: skip
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
@@ -121,11 +118,11 @@ class MetaNet:
         if ((taken < 0) | (taken >= len(self._surrogate.candidates)) | (found["open"][:, 2] <= 0)).any():
             raise ArtifactRefused("CheckpointInvalid", "an open decision names a candidate that this model does not have")
         self._drift.weights, self._drift.counts = found["drift"], found["counts"]
-        self._guard.sums, self._seen = found["guard"], found["seen"]
+        self._guard.sums = found["guard"]
         self._open = {int(row[0]): row for row in found["open"]}
 
 
 def make(candidates: tuple[str, ...], weights: Weights, divisors: Divisors, seed: int) -> MetaNet:
     """With the shipped weights; deterministic without a seed."""
-    surrogate = load_surrogate(SHIPPED / "metanet.json", pooled_width(len(AIOTBENCH), 3))
+    surrogate = load_surrogate(SHIPPED / "metanet.json")
     return MetaNet(surrogate, weights, divisors, make_planners(surrogate.previewed))

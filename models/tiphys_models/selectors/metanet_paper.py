@@ -69,6 +69,8 @@ class MetaNetPaper:
         if not known:
             return Choice(candidates[0], "Fallback")
         inputs = encode_paper(state, tasks)
+        if len(inputs) != INPUTS:  # made for a hundred hosts and seven applications, and for nothing else
+            return Choice(candidates[0], "Fallback")
         phi = sigmoid(self._network(inputs[None])[0]) * self._phi_max
         order = sorted(known, key=lambda i: (phi[i], i))
         explore = len(order) > 1 and np.random.default_rng((self._seed, decision)).random() < EXPLORE
@@ -105,7 +107,7 @@ class MetaNetPaper:
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """ArtifactRefused if it is another model's."""
         found = fitting(arrays, {**self.online_state(), "memory": np.zeros((0, INPUTS + 2))})
-        self._phi_max, self._memory = found.pop("phi_max"), found.pop("memory").astype(np.float32)
+        self._phi_max, self._memory = found.pop("phi_max").astype(np.float64), found.pop("memory").astype(np.float32)
         self._network = network_of(found)
         self._adam, self._last = Adam(self._network), None
 

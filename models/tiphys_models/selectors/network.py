@@ -29,7 +29,7 @@ class Network:
 
     def activations(self, rows: FloatArray) -> list[FloatArray]:
         """The input of every layer, and last the output."""
-        found = [np.asarray(rows, np.float64)]
+        found: list[FloatArray] = [np.asarray(rows, np.float64)]
         for index, (weight, bias) in enumerate(self.layers):
             z = found[-1] @ weight + bias
             found.append(z if index == len(self.layers) - 1 else np.maximum(z, 0.0))
@@ -86,9 +86,9 @@ class Adam:
     def step(self, gradient: Sequence[Layer]) -> None:
         """One update, in place."""
         r, self._steps = self._rates, self._steps + 1
-        scale = np.sqrt(1 - r.second**self._steps) / (1 - r.first**self._steps)
+        grown, spread = 1 - r.first**self._steps, 1 - r.second**self._steps
         for layer, moments, slopes in zip(self._network.layers, self._moments, gradient, strict=True):
             for array, (mean, square), g in zip(layer, moments, slopes, strict=True):
                 mean[...] += (1 - r.first) * (g - mean)
                 square[...] += (1 - r.second) * (g * g - square)
-                array[...] -= r.lr * scale * mean / (np.sqrt(square) + 1e-8)
+                array[...] -= r.lr * mean / grown / (np.sqrt(square / spread) + 1e-8)
