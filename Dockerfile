@@ -68,7 +68,7 @@ CMD ["python", "-m", "tiphys_operator"]
 FROM runtime AS trainer
 LABEL org.opencontainers.image.title="tiphys-trainer"
 COPY --from=trainer-environment /opt/tiphys /opt/tiphys
-CMD ["python"]
+CMD ["tiphys", "train", "placement", "--help"]
 
 FROM runtime AS extender
 LABEL org.opencontainers.image.title="tiphys-extender"

@@ -21,7 +21,7 @@ from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import POOL_LABEL, SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_cli.cluster.processes import Process
-from tiphys_models.api.crd import render
+from tiphys_models.api.crd import RESOURCES, render
 from tiphys_models.domain.facts import FUNCTION_LABEL
 
 SCHEDULER = "tiphys"
@@ -47,7 +47,8 @@ class Inputs:
 
 def make_inputs(cluster: LocalCluster, count: int, pool: str) -> Inputs:
     """Simulated nodes, Ready, with readings and untrained weights for them; the CRD is installed."""
-    cluster.apply(render())
+    for resource in RESOURCES:
+        cluster.apply(render(of=resource))
     try:
         cluster.api.create("/api/v1/namespaces", {"metadata": {"name": OWN_NAMESPACE}})
     except ApiError as error:

@@ -24,14 +24,15 @@ ACCOUNT = "tiphys-operator"
 STOP_DEADLINE_S = 20.0
 
 RULES = [
-    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status"], "verbs": ["patch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies", "learnedmodels"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status", "learnedmodels/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 LEASE_RULES = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [ACCOUNT], "verbs": ["get", "update"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
 ]
 
 

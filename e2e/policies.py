@@ -10,24 +10,27 @@ from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
 
-CRD_FILE = Path(__file__).parents[1] / "manifests" / "crds" / "tiphys.io_schedulingpolicies.yaml"
+CRDS = Path(__file__).parents[1] / "manifests" / "crds"
+CRD_FILE = CRDS / "tiphys.io_schedulingpolicies.yaml"
 GROUP_PATH = "/apis/tiphys.io/v1alpha1"
 
 
 def install_crd(cluster: Cluster) -> None:
-    """Apply the CRD and wait until it is served; nothing to do if it is."""
-    cluster.apply(CRD_FILE.read_text())
+    """Apply the CRDs and wait until they are served; nothing to do if they are."""
+    for file in sorted(CRDS.glob("*.yaml")):
+        cluster.apply(file.read_text())
 
     def served() -> bool:
         try:
-            cluster.api.get(f"{GROUP_PATH}/schedulingpolicies", limit=1)
+            for plural in ("schedulingpolicies", "learnedmodels"):
+                cluster.api.get(f"{GROUP_PATH}/{plural}", limit=1)
         except ApiError as error:
             if error.status in (404, 503):
                 return False
             raise
         return True
 
-    wait_until(served, 30, "SchedulingPolicy served")
+    wait_until(served, 30, "SchedulingPolicy and LearnedModel served")
 
 
 def policies_path(namespace: str, name: str = "") -> str:

@@ -36,6 +36,7 @@ PARTS: dict[str, Part] = {
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
     "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),
     "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
+    "model": Part("tiphys_cli.model.commands", "model_app", "Learned models of a cluster: publish, list."),
     "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),
     "tools": Part("tiphys_cli.tools.commands", "tools_app", "Programs of the local control plane: build, find, list."),
 }

@@ -65,6 +65,10 @@ class Answerer:
         while self._unsettled:
             self._conclude(*self._unsettled.popleft())
 
+    def conclude(self, decision: Decision, took_s: float) -> None:
+        """Reserve and log a decision that was answered elsewhere."""
+        self._conclude(decision, took_s)
+
     def floor(self, body: bytes) -> bytes:
         """What any answer costs: the same decoding, checks and encoding, and no decision."""
         call = parse_call(body)
@@ -83,7 +87,9 @@ class Answerer:
         if len(names) > self._limits.max_names:
             decision = Decision("neutral", NeutralReason.TOO_MANY_NAMES, None, None, None, names, None)
             return decision, encode_neutral(names, plain=call.plain)
-        decision = decide(self._world, call.pod, names, clock.now_s(), lambda: clock.monotonic_s() < deadline_s)
+        now_s = clock.now_s()
+        self._world.state.tick(now_s)  # some policies look at the age of what they see
+        decision = decide(self._world, call.pod, names, now_s, lambda: clock.monotonic_s() < deadline_s)
         ranking = decision.ranking
         if ranking is None or not decision.reserves:
             return decision, encode_neutral(names, plain=call.plain)
@@ -110,8 +116,6 @@ class Answerer:
             metrics.neutral[decision.reason].inc()
         ranking = decision.ranking
         if decision.outcome != "neutral" and ranking is not None:
-            if (row := int(ranking.rows[ranking.best_first[0]])) != UNKNOWN:
-                self._world.scores.refresh(self._world.state, row)
             if decision.outcome == "fallback":
                 metrics.fallback[decision.reason].inc()
             metrics.policy_answers[ranking.policy.name].inc()

@@ -22,6 +22,7 @@ from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.scores import ScoreCache
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.table import UNKNOWN
+from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
 
@@ -36,8 +37,8 @@ _SAME = 1e-9
 class Models(Protocol):
     """Where learned policies come from."""
 
-    def policy(self, name: PolicyName, model: str) -> PlacementPolicy | None:
-        """The policy with the weights loaded now; None without them."""
+    def policy(self, name: PolicyName, model: str, mode: Mode) -> PlacementPolicy | None:
+        """The policy with the weights that serve this mode now; None without them."""
         ...
 
 
@@ -171,7 +172,7 @@ def _rank(
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
     fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
-    judged = _judge(world, spec.policy, spec.model_name, request, known_rows, fresh, len(rows), in_time)
+    judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
     fallback: FallbackReason | None = None
     if isinstance(judged, FallbackReason):
         fallback = judged
@@ -208,6 +209,7 @@ def _judge(
     world: World,
     name: PolicyName,
     model: str | None,
+    mode: Mode,
     request: PlacementRequest,
     rows: IntArray,
     fresh: Freshness,
@@ -215,12 +217,14 @@ def _judge(
     in_time: Callable[[], bool],
 ) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
     """The chosen policy's scores, or why it cannot judge."""
-    policy = world.rules.get(name) if model is None else world.models.policy(name, model)
+    policy = world.rules.get(name) if model is None else world.models.policy(name, model, mode)
     if policy is None:
         return FallbackReason.MODEL_MISSING
     reads_nodes = name in READS_NODES
     if reads_nodes and 2 * fresh.count < candidates:
         return FallbackReason.READINGS_MISSING
+    if isinstance(policy, FaaSRank) and policy.reads_profiles and not world.state.has_profiles:
+        return FallbackReason.PROFILES_MISSING
     if not in_time():
         raise OutOfTime
     try:

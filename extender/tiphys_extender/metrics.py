@@ -1,4 +1,5 @@
-"""Every metric of the extender. Label sets are fixed and start at zero; nothing is labelled by pod, node or uid."""
+"""Every metric of the extender; the binder shares them under its own name. Label sets are fixed and start at zero; nothing is labelled
+by pod, node or uid."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.features.schema import NODE_READINGS
 from tiphys_models.policies.registry import PolicyName
 
-KINDS = ("nodes", "pods", "policies", "switch")
+KINDS = ("nodes", "pods", "policies", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
-CODES = ("200", "400", "405", "408", "413", "500")
+CODES = ("200", "400", "404", "405", "408", "413", "500")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
-READINGS_REASONS = ("unavailable", "idle-unavailable", "partly-missing")
+READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
-    "NotFinite", "UnknownPolicy",
+    "NotFinite", "UnknownPolicy", "PolicyMismatch", "InvalidSpec",
 )  # fmt: skip
 
 _DURATIONS_S = sorted({*(0.0001 * 2**n for n in range(11)), 0.005, 0.010, 0.020})
@@ -30,21 +31,26 @@ _DEVIATIONS = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 10.0, 100.0, 1_000.0)
 class Metrics:
     """One registry a process; tests make their own."""
 
+    service = "extender"
+    """Part of every name, so that no rule about one service adds up another's."""
+    codes: tuple[str, ...] = CODES
+    refusals: tuple[str, ...] = (*BAD_REQUEST_REASONS, "too-slow", "internal-error")
+
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"tiphys_extender_{name}", text, labels, registry=registry)
+            return Counter(f"tiphys_{self.service}_{name}", text, labels, registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"tiphys_extender_{name}", text, labels, registry=registry)
+            return Gauge(f"tiphys_{self.service}_{name}", text, labels, registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"tiphys_extender_{name}", text, buckets=buckets, registry=registry)
+            return Histogram(f"tiphys_{self.service}_{name}", text, buckets=buckets, registry=registry)
 
-        requests = counter("requests_total", "Prioritize requests by HTTP status.", "code")
-        self.requests = {code: requests.labels(code) for code in CODES}
+        requests = counter("requests_total", "Requests for a decision, by HTTP status.", "code")
+        self.requests = {code: requests.labels(code) for code in self.codes}
         self.duration = histogram("request_duration_seconds", "From body received to answer handed over.", tuple(_DURATIONS_S))
         answers = counter("answers_total", "Answers with status 200, by outcome.", "outcome")
         self.answers = {outcome: answers.labels(outcome) for outcome in OUTCOMES}
@@ -53,7 +59,7 @@ class Metrics:
         fallback = counter("fallback_answers_total", "Answers by the fallback rule.", "reason")
         self.fallback = {str(reason): fallback.labels(reason) for reason in FallbackReason}
         bad = counter("bad_requests_total", "Requests refused.", "reason")
-        self.bad_requests = {reason: bad.labels(reason) for reason in (*BAD_REQUEST_REASONS, "too-slow", "internal-error")}
+        self.bad_requests = {reason: bad.labels(reason) for reason in self.refusals}
         policies = counter("policy_answers_total", "Scored and fallback answers by the policy that judged.", "policy")
         self.policy_answers = {str(name): policies.labels(name) for name in PolicyName}
         self.candidates = histogram("candidates", "Names in a request.", _CANDIDATES)
@@ -78,7 +84,7 @@ class Metrics:
         self.readings_errors = {reason: readings_errors.labels(reason) for reason in READINGS_REASONS}
         invalid = counter("invalid_readings_total", "Samples refused.", "feature", "reason")
         self.invalid_readings = {(f.name, r): invalid.labels(f.name, r) for f in NODE_READINGS for r in INVALID_READING_REASONS}
-        self.model_info = gauge("model_info", "1 for every model that serves.", "model", "policy", "sha256")
+        self.model_info = gauge("model_info", "1 for every model that serves some mode.", "model", "policy", "sha256")
         failures = counter("model_load_failures_total", "Artifacts refused.", "reason")
         self.model_failures = {reason: failures.labels(reason) for reason in REFUSALS}
         self.log_dropped = counter("decision_log_dropped_total", "Decisions that could not be written to disk.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -19,8 +20,9 @@ from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.hot_app import make_hot_app
+from tiphys_extender.hot_listener import HotListener, HotRoutes
 from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
@@ -31,6 +33,7 @@ from tiphys_extender.ticker import Ticker
 from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
@@ -51,7 +54,7 @@ EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 1
 
 
-def run() -> int:
+def run(make: Callable[[Settings, Clock], Parts] | None = None) -> int:
     """The whole life of the process; its exit code."""
     try:
         settings = read_settings()
@@ -61,15 +64,15 @@ def run() -> int:
         return EXIT_BAD_SETTINGS
     set_up(settings.log_level, _QUIET)
     try:
-        return uvloop.run(_serve(settings, SystemClock()))
+        return uvloop.run(_serve((make or Parts)(settings, SystemClock())))
     except TiphysError as error:
         _log.error("cannot start", extra={"fields": {"why": str(error)}})
         return EXIT_BAD_SETTINGS
 
 
-async def _serve(settings: Settings, clock: Clock) -> int:
+async def _serve(parts: Parts) -> int:
     async with AsyncExitStack() as stack:
-        parts = await _Parts.make(settings, clock, stack)
+        await parts.open(stack)
         return await parts.run()
 
 
@@ -82,13 +85,17 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Parts:
+class Parts:
     """Everything that runs, wired once."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    service = "extender"
+    asked = "prioritize"
+    """What the listener that decides is called in the log."""
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
         self._settings, self._clock = settings, clock
-        self.metrics = Metrics()
-        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s)
+        self.metrics = metrics or Metrics()
+        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
         state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
@@ -102,16 +109,16 @@ class _Parts:
         self.tls: ServerTls | None = None
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._servers: list[tuple[_Server, socket.socket]] = []
+        self._hot: HotListener | None = None
 
-    @classmethod
-    async def make(cls, settings: Settings, clock: Clock, stack: AsyncExitStack) -> _Parts:
-        parts = cls(settings, clock)
-        parts.models.rescan_now()
-        await parts._open_sources(stack)
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Sources, certificates and listeners; TiphysError says what is wrong with the settings."""
+        settings = self._settings
+        self.models.rescan_now()
+        await self._open_sources(stack)
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
-            parts.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, parts.metrics)
-        parts._open_listeners()
-        return parts
+            self.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, self.metrics)
+        await self._open_listeners()
 
     async def run(self) -> int:
         """Until a signal (0) or until a part fails (1)."""
@@ -123,6 +130,7 @@ class _Parts:
         ticker.watches, ticker.tls, ticker.file = self.watches, self.tls, self.file
         await ticker.tick()
         self.watchdog.start()
+        calm_garbage_collection()
         jobs = [asyncio.ensure_future(job()) for job in (self.watchdog.beat, ticker.run, *self._jobs)]
         serving = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
         stopped = asyncio.ensure_future(stop.wait())
@@ -135,6 +143,8 @@ class _Parts:
                 await asyncio.sleep(_NOTICE_S)
             for server, _ in self._servers:
                 server.should_exit = True
+            if self._hot is not None:
+                await self._hot.stop(_DRAIN_S)
             await asyncio.wait(serving, timeout=_DRAIN_S + 2)
         finally:
             self.watchdog.stop()
@@ -163,8 +173,12 @@ class _Parts:
         if settings.snapshot is not None:
             fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
         else:
-            client = await stack.enter_async_context(KubeClient(find_access(), user_agent="tiphys-extender"))
-            self.watches = Watches(client, self.world, self.decisions, metrics, clock, settings.switch_configmap)
+            client = await stack.enter_async_context(KubeClient(find_access(), user_agent=f"tiphys-{self.service}"))
+            learned = None
+            if settings.own_namespace:
+                learned = LearnedModels(client, self.models, metrics, settings.own_namespace, settings.models_dir)
+                self._jobs.append(learned.run)
+            self.watches = self._make_watches(client, learned)
             self._jobs.append(self.watches.run)
         if fixed is not None:
             readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
@@ -176,24 +190,30 @@ class _Parts:
             )
             self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
 
-    def _open_listeners(self) -> None:
+    def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, learned)
+
+    async def _open_listeners(self) -> None:
         settings = self._settings
-        hot = make_hot_app(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
         status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
-            "prioritize": self._listen(hot, settings.host, settings.port, hot=True),
+            self.asked: await self._listen_hot(),
             "status": self._listen(status, settings.status_host, settings.status_port),
             "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
         }
         _log.info("listening", extra={"fields": {**addresses, "tls": self.tls is not None, "pid": os.getpid()}})
 
-    def _listen(self, app: FastAPI, host: str, port: int, *, hot: bool = False) -> str:
-        try:
-            listener = open_listener(host, port)
-        except OSError as error:
-            raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
-        tls = self.tls if hot else None
+    async def _listen_hot(self) -> str:
+        settings = self._settings
+        listener = _bound(settings.host, settings.port)
+        routes = HotRoutes(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
+        self._hot = HotListener(routes)
+        await self._hot.start(listener, self.tls.context if self.tls is not None else None)
+        return _url(listener, "https" if self.tls else "http")
+
+    def _listen(self, app: FastAPI, host: str, port: int, tls: ServerTls | None = None) -> str:
+        listener = _bound(host, port)
         config = uvicorn.Config(
             app,
             http=counting_protocol(self._count_too_slow),
@@ -208,12 +228,30 @@ class _Parts:
             ssl_context_factory=(lambda config, default: tls.context) if tls is not None else None,
         )
         self._servers.append((_Server(config), listener))
-        found_host, found_port = listener.getsockname()[:2]
-        return f"{'https' if tls else 'http'}://{f'[{found_host}]' if ':' in found_host else found_host}:{found_port}"
+        return _url(listener, "https" if tls is not None else "http")
 
     def _count_too_slow(self) -> None:
         self.metrics.bad_requests["too-slow"].inc()
         self.metrics.requests["408"].inc()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return open_listener(host, port)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
+
+
+def _url(listener: socket.socket, scheme: str) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def calm_garbage_collection() -> None:
+    """Thousands of nodes, pods and decisions live long: looking through them again and again was 6 % of the processor time of a burst."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _report_failures(tasks: list[asyncio.Future[None]]) -> bool:

@@ -63,9 +63,7 @@ def read_settings() -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        name = "_".join(str(part) for part in problem["loc"]).upper()
-        raise InvalidInput(f"{PREFIX}{name.removeprefix(PREFIX)}: {problem['msg']}, got {problem['input']!r}") from error
+        raise wrong_variable(error, PREFIX) from error
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise InvalidInput(f"set both {PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE, or neither")
     if settings.tls_client_ca_file is not None and settings.tls_cert_file is None:
@@ -73,3 +71,10 @@ def read_settings() -> Settings:
     if settings.prometheus_url and settings.readings_file is not None:
         raise InvalidInput(f"set {PREFIX}PROMETHEUS_URL or {PREFIX}READINGS_FILE, not both")
     return settings
+
+
+def wrong_variable(error: ValidationError, prefix: str) -> InvalidInput:
+    """What is wrong with the first variable that is."""
+    problem = error.errors(include_url=False)[0]
+    name = "_".join(str(part) for part in problem["loc"]).upper()
+    return InvalidInput(f"{prefix}{name.removeprefix(prefix)}: {problem['msg']}, got {problem['input']!r}")

@@ -1,4 +1,4 @@
-"""From the API server into the world: nodes, pods, policies and the kill switch, each by list and watch in raw JSON."""
+"""From the API server into the world: nodes, pods, policies, models and the kill switch, each by list and watch in raw JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
+from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
@@ -21,8 +23,8 @@ from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
 _log = logging.getLogger(__name__)
 
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Finished pods are no load: the API server turns the change into DELETED for such a watch."""
+RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Pods without a node and finished ones are no load; the API server turns such a change into ADDED or DELETED for this watch."""
 
 
 class NodeSink:
@@ -206,7 +208,7 @@ class _Guarded:
 
 
 class Watches:
-    """All four watches against one API server."""
+    """All watches against one API server."""
 
     def __init__(
         self,
@@ -216,25 +218,34 @@ class Watches:
         metrics: Metrics,
         clock: Clock,
         switch_configmap: str,
+        learned: LearnedModels | None = None,
         limits: WatchLimits | None = None,
+        *,
+        nodes: CountingSink | None = None,
+        pods: CountingSink | None = None,
     ) -> None:
         self._world = world
+        self._learned = learned
+        self._gave_up: set[str] = set()
         self._metrics = metrics
         self._clock = clock
         self._sinks: dict[str, CountingSink] = {
-            "nodes": NodeSink(world),
-            "pods": PodSink(world, decisions, clock),
+            "nodes": nodes if nodes is not None else NodeSink(world),
+            "pods": pods if pods is not None else PodSink(world, decisions, clock),
             "policies": PolicySink(world, metrics),
         }
         paths: dict[str, tuple[str, Mapping[str, str]]] = {
             "nodes": ("/api/v1/nodes", {}),
-            "pods": ("/api/v1/pods", {"fieldSelector": UNFINISHED}),
+            "pods": ("/api/v1/pods", {"fieldSelector": RUNNING}),
             "policies": (POLICIES_PATH, {}),
         }
         if world.own_namespace and switch_configmap:
             self._sinks["switch"] = SwitchSink(world, metrics, switch_configmap)
             path = f"/api/v1/namespaces/{world.own_namespace}/configmaps"
             paths["switch"] = (path, {"fieldSelector": f"metadata.name={switch_configmap}"})
+        if learned is not None:
+            self._sinks["models"] = learned
+            paths["models"] = (f"/apis/{GROUP}/{VERSION}/namespaces/{learned.namespace}/{MODELS}", {})
         self._reflectors = {
             kind: Reflector(
                 client,
@@ -257,7 +268,13 @@ class Watches:
     @property
     def missing(self) -> tuple[str, ...]:
         """Kinds that have not been listed yet."""
-        return tuple(kind for kind, reflector in self._reflectors.items() if not reflector.synced.is_set())
+        return tuple(kind for kind, reflector in self._reflectors.items() if not self._ready(kind, reflector))
+
+    def _ready(self, kind: str, reflector: Reflector) -> bool:
+        if kind == "models" and self._learned is not None:
+            # a cluster without the CRD or the right must still be served: by what is mounted or shipped
+            return kind in self._gave_up or (reflector.synced.is_set() and self._learned.settled)
+        return reflector.synced.is_set()
 
     def publish(self) -> None:
         """Sync state and gauges; called every tick."""
@@ -271,6 +288,7 @@ class Watches:
 
     def _failed(self, kind: str, path: str, error: Unavailable) -> None:
         reason = watch_reason(error)
+        self._gave_up.add(kind)
         self._metrics.watch_errors[kind, reason].inc()
         hint = "grant get, list and watch on it to the extender's service account" if reason == "forbidden" else ""
         _log.warning("watch failed, trying again", extra={"fields": {"kind": kind, "path": path, "why": str(error), "hint": hint}})

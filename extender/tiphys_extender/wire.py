@@ -26,7 +26,9 @@ class BadRequest(Exception):
         self.status = status
 
 
-BAD_REQUEST_REASONS = ("body-too-large", "content-encoding", "method", "not-json", "not-an-object", "no-names", "bad-names", "disconnected")
+BAD_REQUEST_REASONS = (
+    "body-too-large", "content-encoding", "method", "not-http", "not-json", "not-an-object", "no-names", "bad-names", "disconnected",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,19 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health, beat
+from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observer import POLICIES_PATH, Observer
-from tiphys_operator.permissions import WATCH_POLICIES, PermissionCheck, wanted
+from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
 from tiphys_operator.settings import Settings
@@ -103,8 +105,9 @@ class Operator:
         self._metrics.leader.set(1)
         self._health.leading_since_s = self._clock.monotonic_s()
         shelf = ModelShelf(self._settings.models_dir)
+        learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir)
         reconciler = Reconciler(
-            Observer(self._client, shelf, self._reader, self._settings.scheduler_name, self._clock),
+            Observer(self._client, shelf, learned, self._reader, self._settings.scheduler_name, self._clock),
             Writer(self._client, self._lease, self._metrics, self._clock),
             self._reader,
             self._permissions,
@@ -158,7 +161,7 @@ class Operator:
 
     async def _watch(self, reconciler: Reconciler) -> None:
         """kopf, as soon as it can work: it would end the process for a missing CRD or verb, and we would not know why."""
-        while not self._permissions.allows(WATCH_POLICIES) or not await self._crd_served():  # noqa: ASYNC110 - others grant and install
+        while not await self._watchable():  # noqa: ASYNC110 - others grant and install
             await asyncio.sleep(_CRD_AGAIN_S)
         seen = SeenVersions(self._clock)
         self._health.watch = seen
@@ -177,11 +180,14 @@ class Operator:
             await watch.stop()
         raise Unavailable("kopf ended without an error")
 
-    async def _crd_served(self) -> bool:
+    async def _watchable(self) -> bool:
+        if not (self._permissions.allows(WATCH_POLICIES) and self._permissions.allows(WATCH_MODELS)):
+            return False
         try:
-            await self._client.get(POLICIES_PATH, {"limit": "1"})
+            for path in (POLICIES_PATH, MODELS_PATH):
+                await self._client.get(path, {"limit": "1"})
         except ApiError as error:
-            log.debug("policies are not served", extra={"fields": {"error": str(error)}})
+            log.debug("policies or models are not served", extra={"fields": {"error": str(error)}})
             return False
         except Unavailable:
             return False

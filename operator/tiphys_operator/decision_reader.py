@@ -1,6 +1,6 @@
-"""Counts what the extenders answered, by pulling their decision logs.
+"""Counts what extenders and binder answered, by pulling their decision logs.
 
-Every address behind the status Service has its own log with its own sequence numbers. A decision is counted once; a shadow decision is
+Every address behind a status Service has its own log with its own sequence numbers. A decision is counted once; a shadow decision is
 looked at again until its pod is bound, because only then can the choice be compared. What was dropped before it was read counts as lost.
 """
 
@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
+from tiphys_models.api.learned_model import KIND
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.observation import AnswerCounts
@@ -108,31 +109,62 @@ def _comparison(item: Mapping[str, Any]) -> AnswerCounts | None:
     return AnswerCounts(shadow_compared=1, shadow_agreed=int(item["would"] == item["chosen"]))
 
 
+class _Service(NamedTuple):
+    """A name that stands for some addresses."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> _Service:
+        parts = urlsplit(url)
+        return cls(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+
+
+class _Address(NamedTuple):
+    """One of them: a process with a log of its own."""
+
+    service: _Service
+    ip: str
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.service.port}" if ":" in self.ip else f"{self.ip}:{self.service.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What one extender says of its models."""
+
+    serving: Mapping[tuple[str, str, str], str]
+    learned: Mapping[str, str]
+
+
 class DecisionReader:
-    """Reads all extenders behind one URL. A failure is counted and never stops a reconciliation."""
+    """Reads everybody behind some URLs, written with commas. A failure is counted and never stops a reconciliation."""
 
     def __init__(
         self,
-        url: str,
+        urls: str,
         token_file: Path | None,
         clock: Clock,
         *,
         on_error: Callable[[], None],
         on_lost: Callable[[int], None],
     ) -> None:
-        parts = urlsplit(url)
-        self._scheme, self._host = parts.scheme, parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._services = [_Service.of(url) for url in urls.split(",")]
         self._token_file, self._clock = token_file, clock
         self._on_error, self._on_lost = on_error, on_lost
         self._since_s = clock.now_s()
         self._pulled = asyncio.Event()
-        self._cursors: dict[str, Cursor] = {}
+        self._cursors: dict[_Address, Cursor] = {}
         self._pending: dict[str, AnswerCounts] = {}
         self._session: aiohttp.ClientSession | None = None
         self._failing: set[str] = set()
-        self.serving: Mapping[str, str] = {}
-        """Models the extenders serve now, name and sha256: a refused artifact leaves the last good one in place there."""
+        self.serving: Mapping[tuple[str, str, str], str] = {}
+        """sha256 of what the extenders serve by model, policy and mode: a refused artifact leaves the last good one in place there."""
+        self.held: Mapping[str, frozenset[str]] | None = None
+        """sha256 of LearnedModels in the extenders by name; "" for an extender without it; None if none answered."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
@@ -179,28 +211,26 @@ class DecisionReader:
             self._pulled.set()
 
     async def _pull_all(self) -> None:
-        try:
-            addresses = await self._addresses()
-        except OSError as error:
-            self._failed(self._host, f"cannot resolve {self._host}: {error}")
-            return
-        self._failing.discard(self._host)
+        addresses = [address for service in self._services for address in await self._addresses(service)]
         # an address that is away for a while (a pod not ready) is not new when it comes back
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
         served = await asyncio.gather(*(self._visit(address) for address in addresses))
-        self.serving = {name: digest for models in served for name, digest in models.items()}
+        answered = [models for models in served if models is not None]
+        self.serving = {key: digest for models in answered for key, digest in models.serving.items()}
+        names = {name for models in answered for name in models.learned}
+        self.held = {name: frozenset(models.learned.get(name, "") for models in answered) for name in names} if answered else None
 
-    async def _visit(self, address: str) -> dict[str, str]:
+    async def _visit(self, address: _Address) -> _Served | None:
         """Decisions and models of one address; a failure is counted."""
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
                 await self._pull_one(address, self._cursors.setdefault(address, Cursor()))
                 served = await self._served(address)
         except (Unavailable, TimeoutError) as error:
-            self._failed(address, str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
-            return {}
-        self._failing.discard(address)
+            self._failed(str(address), str(error) or f"no answer within {2 * _TIMEOUT_S:.0f} s")
+            return None
+        self._failing.discard(str(address))
         return served
 
     def _failed(self, where: str, why: str) -> None:
@@ -210,18 +240,25 @@ class DecisionReader:
         log.log(level, "decisions could not be read", extra={"fields": {"address": where, "error": why}})
         self._failing.add(where)
 
-    async def _addresses(self) -> list[str]:
-        found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        return sorted({str(address[4][0]) for address in found})
-
-    async def _served(self, address: str) -> dict[str, str]:
-        models = await self._get(address, "/v1/models", {})
+    async def _addresses(self, service: _Service) -> list[_Address]:
         try:
-            return {str(model["name"]): str(model["sha256"]) for model in models["items"] if model["serves"]}
+            found = await asyncio.get_running_loop().getaddrinfo(service.host, service.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._failed(service.host, f"cannot resolve {service.host}: {error}")
+            return []
+        self._failing.discard(service.host)
+        return [_Address(service, ip) for ip in sorted({str(address[4][0]) for address in found})]
+
+    async def _served(self, address: _Address) -> _Served:
+        answer = await self._get(address, "/v1/models", {})
+        try:
+            models = [(str(m["name"]), str(m["policy"]), str(m["sha256"]), m) for m in answer["items"]]
+            serving = {(name, policy, str(mode)): digest for name, policy, digest, m in models for mode in m["modes"]}
+            return _Served(serving, {name: digest for name, _, digest, m in models if m["source"] == KIND})
         except (KeyError, TypeError) as error:
             raise Unavailable(f"the models of {address} are not readable: {error!r}") from error
 
-    async def _pull_one(self, address: str, cursor: Cursor) -> None:
+    async def _pull_one(self, address: _Address, cursor: Cursor) -> None:
         after = cursor.after
         for _ in range(_PAGES_A_PULL):
             page = await self._get(address, "/v1/decisions", {"after": str(after), "limit": str(PAGE)})
@@ -243,12 +280,12 @@ class DecisionReader:
         now_s = self._clock.monotonic_s()
         cursor.open = {seq: until_s for seq, until_s in cursor.open.items() if until_s > now_s}
 
-    async def _get(self, address: str, path: str, params: Mapping[str, str]) -> dict[str, Any]:
+    async def _get(self, address: _Address, path: str, params: Mapping[str, str]) -> dict[str, Any]:
         if self._session is None:
             raise Unavailable("the reader is not open: use it in an async with block")
-        literal = f"[{address}]" if ":" in address else address
-        url = f"{self._scheme}://{literal}:{self._port}{path}"
-        headers = {"Host": f"{self._host}:{self._port}"}
+        service = address.service
+        url = f"{service.scheme}://{address}{path}"
+        headers = {"Host": f"{service.host}:{service.port}"}
         try:
             if self._token_file is not None:
                 headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
@@ -256,7 +293,7 @@ class DecisionReader:
                 url,
                 params=params,
                 headers=headers,
-                server_hostname=self._host if self._scheme == "https" else None,
+                server_hostname=service.host if service.scheme == "https" else None,
                 allow_redirects=False,
             ) as response:
                 body = bytearray()

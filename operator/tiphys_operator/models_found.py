@@ -30,6 +30,14 @@ class ModelRefused:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModelUnread:
+    """An artifact that could not be looked at."""
+
+    why: str
+
+
+Check = ModelFound | ModelRefused | ModelUnread
 Models = Mapping[str, ModelFound | ModelRefused]
 _Stamp = tuple[int, int, int, int]
 
@@ -45,7 +53,7 @@ class ModelShelf:
         """Time and size of every card and its weights: equal if nothing changed."""
         if self._directory is None:
             return {}
-        return {card.stem: _stamp(card) for card in sorted(self._directory.glob("*.json"))[:_MAX_CARDS]}
+        return {card.stem: file_stamp(card) for card in sorted(self._directory.glob("*.json"))[:_MAX_CARDS]}
 
     def scan(self) -> Models:
         """All artifacts by name. Reads files: not for the event loop."""
@@ -59,7 +67,8 @@ class ModelShelf:
         return {name: found for name, (_, found) in known.items()}
 
 
-def _stamp(card: Path) -> _Stamp:
+def file_stamp(card: Path) -> _Stamp:
+    """Time and size of a card and its weights."""
     return (*_time_and_size(card), *_time_and_size(card.with_suffix(".safetensors")))
 
 

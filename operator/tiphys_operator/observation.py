@@ -4,21 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
+from tiphys_models.api import learned_model, scheduling_policy
+from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus, parse_model
 from tiphys_models.api.routing import Route, route_of
 from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.selector import LabelSelector, Requirement
-from tiphys_operator.models_found import Models
+from tiphys_operator.models_found import Check, Models
+
+
+class Seen(Protocol):
+    """An object whose status is written and about which Events tell."""
+
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+
+    @property
+    def namespace(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def uid(self) -> str: ...  # noqa: D102
+    @property
+    def version(self) -> str: ...  # noqa: D102
+    @property
+    def key(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySeen:
     """A SchedulingPolicy as it was listed."""
 
+    kind: ClassVar[str] = scheduling_policy.KIND
+    plural: ClassVar[str] = scheduling_policy.PLURAL
     namespace: str
     name: str
     uid: str
@@ -38,6 +60,29 @@ class PolicySeen:
     @property
     def key(self) -> str:
         """namespace/name, as decision records name it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSeen:
+    """A LearnedModel as it was listed."""
+
+    kind: ClassVar[str] = learned_model.KIND
+    plural: ClassVar[str] = learned_model.PLURAL
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    version: str
+    spec: LearnedModelSpec | None
+    """None if the spec is invalid."""
+    invalid: str
+    status: LearnedModelStatus
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -102,9 +147,16 @@ class Observation:
     pod_problems: Mapping[str, str] = field(default_factory=dict)
     """Why, by policy key."""
     models: Models = field(default_factory=dict)
+    """Mounted ones by name."""
+    shipped: Models = field(default_factory=dict)
+    learned: tuple[ModelSeen, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """Of LearnedModels' artifacts, by key; those of other namespaces are not looked at."""
     answers: Mapping[str, AnswerCounts] = field(default_factory=dict)
-    serving: Mapping[str, str] = field(default_factory=dict)
-    """Models that the extenders serve, name and sha256, as far as they were asked."""
+    serving: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    """sha256 of what the extenders serve by model, policy and mode, as far as they were asked."""
+    held: Mapping[str, frozenset[str]] | None = None
+    """sha256 of LearnedModels in the extenders by name, "" for an extender without it; None if none could be asked."""
 
 
 def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:
@@ -128,6 +180,31 @@ def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:
         version=metadata.get("resourceVersion") or "",
         mode=mode,
         route=route,
+        invalid=invalid,
+        status=status,
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def model_seen(obj: Mapping[str, Any]) -> ModelSeen:
+    """From the object as the API server sends it, whatever somebody wrote into it."""
+    metadata = obj["metadata"]
+    spec, invalid = None, ""
+    try:
+        spec = parse_model(dict(obj))
+    except InvalidInput as error:
+        invalid = str(error)
+    try:
+        status = LearnedModelStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        status = LearnedModelStatus()
+    return ModelSeen(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation") or 0),
+        version=metadata.get("resourceVersion") or "",
+        spec=spec,
         invalid=invalid,
         status=status,
         deleting=bool(metadata.get("deletionTimestamp")),

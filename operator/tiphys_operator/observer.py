@@ -1,4 +1,4 @@
-"""Reads what the plan needs: policies, the pods they select, the models mounted, the answers reported."""
+"""Reads what the plan needs: policies, the pods they select, models and their artifacts, the answers reported."""
 
 from __future__ import annotations
 
@@ -8,32 +8,47 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.api.routing import Route
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.models_found import ModelShelf
-from tiphys_operator.observation import Observation, PodGroup, PolicySeen, policy_seen, selector_text
+from tiphys_operator.observation import ModelSeen, Observation, PodGroup, PolicySeen, model_seen, policy_seen, selector_text
 
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _LISTS_AT_ONCE = 4
 _SELECTOR_MAX = 4096  # a longer one might not fit into a URL on its way: then all pods of the namespace are listed
-_BAD_REQUEST, _FORBIDDEN = 400, 403
+_BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 
 
 class Observer:
     """The eyes of one operator."""
 
-    def __init__(self, client: KubeClient, shelf: ModelShelf, reader: DecisionReader | None, scheduler_name: str, clock: Clock) -> None:
-        self._client, self._shelf, self._reader, self._clock = client, shelf, reader, clock
+    def __init__(
+        self,
+        client: KubeClient,
+        shelf: ModelShelf,
+        learned: LearnedCheck,
+        reader: DecisionReader | None,
+        scheduler_name: str,
+        clock: Clock,
+    ) -> None:
+        self._client, self._shelf, self._learned, self._reader, self._clock = client, shelf, learned, reader, clock
+        self._shipped = ModelShelf(WEIGHTS)
         self._scheduler_name = scheduler_name
 
     async def observe(self) -> Observation:
         """One look at everything. Unavailable if policies cannot be listed; whatever else fails is in the observation."""
-        policies = [policy_seen(obj) async for obj in self._policies()]
+        policies = [policy_seen(obj) async for obj in self._all(POLICIES_PATH)]
         models = await asyncio.to_thread(self._shelf.scan)
+        shipped = await asyncio.to_thread(self._shipped.scan)
+        learned = await self._models()
+        checks = await self._learned.check(learned)
         pods, problems = await self._pods(policies)
         return Observation(
             now_s=self._clock.now_s(),
@@ -41,12 +56,27 @@ class Observer:
             pods=pods,
             pod_problems=problems,
             models=models,
+            shipped=shipped,
+            learned=learned,
+            checks=checks,
             answers=dict(self._reader.pending()) if self._reader is not None else {},
             serving=self._reader.serving if self._reader is not None else {},
+            held=self._reader.held if self._reader is not None else None,
         )
 
-    async def _policies(self) -> Any:
-        async with contextlib.aclosing(self._client.pages(POLICIES_PATH)) as pages:
+    async def _models(self) -> tuple[ModelSeen, ...]:
+        try:
+            return tuple([model_seen(obj) async for obj in self._all(MODELS_PATH)])
+        except ApiError as error:
+            if error.status not in (
+                _FORBIDDEN,
+                _NOT_FOUND,
+            ):  # policies go on without the kind or the right; permissions say which is missing
+                raise
+            return ()
+
+    async def _all(self, path: str) -> Any:
+        async with contextlib.aclosing(self._client.pages(path)) as pages:
             async for page in pages:
                 for obj in page.get("items") or ():
                     yield obj

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.errors import Unavailable
@@ -46,6 +47,9 @@ class Permission:
 LIST_POLICIES = Permission("list", GROUP, PLURAL, "everything")
 WATCH_POLICIES = Permission("watch", GROUP, PLURAL, "reacting before the next resync")
 WRITE_STATUS = Permission("patch", GROUP, PLURAL, "status and conditions", subresource="status")
+LIST_MODELS = Permission("list", GROUP, MODELS, "statuses of LearnedModels")
+WATCH_MODELS = Permission("watch", GROUP, MODELS, "the whole watch, which covers policies and models")
+WRITE_MODEL_STATUS = Permission("patch", GROUP, MODELS, "status and conditions of LearnedModels", subresource="status")
 LIST_PODS = Permission("list", "", "pods", "counts of pods and the condition Routed")
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
@@ -58,6 +62,10 @@ def wanted(namespace: str, lease_name: str) -> tuple[Permission, ...]:
         LIST_POLICIES,
         WATCH_POLICIES,
         WRITE_STATUS,
+        LIST_MODELS,
+        WATCH_MODELS,
+        WRITE_MODEL_STATUS,
+        Permission("get", "", "configmaps", "checking the artifacts of LearnedModels", namespace=namespace),
         LIST_PODS,
         CREATE_EVENTS,
         PATCH_EVENTS,

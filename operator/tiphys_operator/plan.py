@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Literal
 
 from tiphys_models.api.reasons import ConditionType, Reason
 from tiphys_models.api.routing import PROTECTED_NAMESPACES, Route, Router
 from tiphys_models.api.scheduling_policy import Condition, DecisionCounters, SchedulingPolicyStatus
-from tiphys_operator.models_found import ModelFound, ModelRefused, Models
-from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen
+from tiphys_operator.model_plan import ModelWrite, plan_models, policy_model
+from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen, Seen
+from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
 
-Truth = Literal["True", "False", "Unknown"]
 _NAMED = 3  # how many names a message lists
-_MESSAGE_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class StatusWrite:
 class EventWrite:
     """Something that changed and that people should hear of."""
 
-    policy: PolicySeen
+    about: Seen
     warning: bool
     reason: str
     message: str
@@ -50,16 +47,7 @@ class Plan:
     events: tuple[EventWrite, ...]
     counts: Mapping[tuple[str, str], int]
     """Policies by mode and Ready."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A condition before it is compared with the former one."""
-
-    type: ConditionType
-    status: Truth
-    reason: Reason
-    message: str
+    models: tuple[ModelWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +81,12 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
                 "",
             )
         else:
-            model, digest = _model(policy.route, observation.models, observation.serving)
+            model, digest = policy_model(policy.route, observation)
             ready = _ready(policy, policy.route, model, answers, serves=bool(digest) or model.status == "True")
             problem = observation.pod_problems.get(policy.key, "")
             verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
             active = _active(policy.route, ready)
-        conditions = [_condition(verdict, policy, observation.now_s) for verdict in verdicts]
+        conditions = [condition(verdict, policy.status.conditions, policy.generation, observation.now_s) for verdict in verdicts]
         status = SchedulingPolicyStatus(
             observed_generation=policy.generation,
             active_policy=active,
@@ -112,7 +100,9 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
             writes.append(StatusWrite(policy, status, answers))
         events.extend(_events(policy, verdicts))
         counts[policy.mode, verdicts[0].status] += 1
-    return Plan(tuple(writes), tuple(events), counts)
+    model_writes, news = plan_models(observation, own_namespace)
+    events.extend(EventWrite(item.model, item.warning, str(item.reason), item.message) for item in news)
+    return Plan(tuple(writes), tuple(events), counts, tuple(model_writes))
 
 
 def _count(observation: Observation, policy: PolicySeen, router: Router) -> PodCounts | None:
@@ -134,27 +124,6 @@ def _invalid(message: str) -> tuple[Verdict, ...]:
     return ready, *(Verdict(other, "Unknown", Reason.INVALID_SPEC, "see Ready") for other in others)
 
 
-def _model(route: Route, models: Models, serving: Mapping[str, str]) -> tuple[Verdict, str]:
-    """ModelLoaded, and the digest of what serves: without the artifact, the extenders may still hold the last good one."""
-    kind, name, policy = ConditionType.MODEL_LOADED, route.spec.model_name, str(route.spec.policy)
-    if name is None:
-        return Verdict(kind, "True", Reason.MODEL_NOT_NEEDED, f"{policy} is a rule"), ""
-    last_good = serving.get(name, "")
-    match models.get(name):
-        case ModelFound(policy=made_for, digest=digest) if made_for == policy:
-            return Verdict(kind, "True", Reason.MODEL_LOADED, f"{name}, sha256 {digest[:12]}"), digest
-        case ModelFound(policy=made_for):
-            message = f"{name} holds weights for {made_for}, not for {policy}: name another model in spec.model"
-            return Verdict(kind, "False", Reason.MODEL_REFUSED, message), ""
-        case ModelRefused(message=why):
-            held = f"; until then the last good one serves, sha256 {last_good[:12]}" if last_good else ""
-            message = f"{why}; mount a sound artifact, it is taken without a restart{held}"
-            return Verdict(kind, "False", Reason.MODEL_REFUSED, message), last_good
-        case _:
-            message = f"no {name}.json and {name}.safetensors among the mounted models: add them, they are taken without a restart"
-            return Verdict(kind, "False", Reason.MODEL_MISSING, message), ""
-
-
 def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
     kind, spec = ConditionType.READY, route.spec
     if spec.mode == "Off":
@@ -165,9 +134,9 @@ def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCoun
     if answers.fallback and not answers.scored:
         message = f"{spec.fallback} answers instead of {spec.policy}: the extender reports {answers.fallback_reason or 'no reason'}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
-    former = _former(policy, ConditionType.READY)
-    if _still_degraded(policy, former, answers):
-        return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, former.message if former else "")
+    before = former(policy.status.conditions, ConditionType.READY)
+    if _still_degraded(policy, before, answers):
+        return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, before.message if before else "")
     what = {
         "Shadow": f"{spec.policy} is asked, but decides nothing",
         "Canary": f"{spec.policy} decides {spec.canary.percent if spec.canary else 0} % of the pods",
@@ -176,11 +145,11 @@ def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCoun
     return Verdict(kind, "True", Reason.ACCEPTED, what[spec.mode])
 
 
-def _still_degraded(policy: PolicySeen, former: Condition | None, answers: AnswerCounts) -> bool:
+def _still_degraded(policy: PolicySeen, before: Condition | None, answers: AnswerCounts) -> bool:
     """The extender reported fallbacks for this very spec, and has scored nothing since."""
-    if former is None or former.reason != Reason.DEGRADED_TO_FALLBACK or former.observed_generation != policy.generation:
+    if before is None or before.reason != Reason.DEGRADED_TO_FALLBACK or before.observed_generation != policy.generation:
         return False
-    model = _former(policy, ConditionType.MODEL_LOADED)
+    model = former(policy.status.conditions, ConditionType.MODEL_LOADED)
     return model is not None and model.status == "True" and not answers.scored
 
 
@@ -216,23 +185,6 @@ def _routed(pods: PodCounts | None, scheduler_name: str, problem: str) -> Verdic
     return Verdict(kind, "True", Reason.PODS_ROUTED, f"all selected pods name scheduler {scheduler_name}")
 
 
-def _former(policy: PolicySeen, kind: str) -> Condition | None:
-    return next((condition for condition in policy.status.conditions if condition.type == kind), None)
-
-
-def _condition(verdict: Verdict, policy: PolicySeen, now_s: float) -> Condition:
-    former = _former(policy, verdict.type)
-    since = former.last_transition_time if former is not None and former.status == verdict.status else _time(now_s)
-    return Condition(
-        type=verdict.type,
-        status=verdict.status,
-        reason=verdict.reason,
-        message=verdict.message[:_MESSAGE_MAX],
-        observed_generation=policy.generation,
-        last_transition_time=since,
-    )
-
-
 def _added(counters: DecisionCounters, answers: AnswerCounts) -> DecisionCounters:
     return DecisionCounters(
         scored=counters.scored + answers.scored,
@@ -247,14 +199,14 @@ def _events(policy: PolicySeen, verdicts: tuple[Verdict, ...]) -> list[EventWrit
     """One for every condition that came to say something else, if people care: pods come and go without being news."""
     events = []
     for verdict in verdicts:
-        former = _former(policy, verdict.type)
-        if former is not None and (former.status, former.reason) == (verdict.status, verdict.reason):
+        before = former(policy.status.conditions, verdict.type)
+        if before is not None and (before.status, before.reason) == (verdict.status, verdict.reason):
             continue
         bad = verdict.reason in _WARNINGS
-        good = verdict.reason in _GOOD_NEWS or (former is not None and former.reason in _WARNINGS and verdict.reason in _RECOVERIES)
+        good = verdict.reason in _GOOD_NEWS or (before is not None and before.reason in _WARNINGS and verdict.reason in _RECOVERIES)
         if verdict.status == "Unknown" or not (bad or good):
             continue
-        events.append(EventWrite(policy, bad, str(verdict.reason), verdict.message[:_MESSAGE_MAX]))
+        events.append(EventWrite(policy, bad, str(verdict.reason), verdict.message[:MESSAGE_MAX]))
     return events
 
 
@@ -266,11 +218,8 @@ _WARNINGS = frozenset(
         Reason.NOT_ROUTED,
         Reason.MODEL_MISSING,
         Reason.MODEL_REFUSED,
+        Reason.MODEL_STAGE,
     }
 )
 _GOOD_NEWS = frozenset({Reason.ACCEPTED, Reason.DISABLED, Reason.MODEL_LOADED})
 _RECOVERIES = frozenset({Reason.NO_CONFLICT, Reason.PODS_ROUTED, Reason.MODEL_NOT_NEEDED})
-
-
-def _time(now_s: float) -> str:
-    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
-"""kopf's watch on policies. It only wakes: `on.event` handlers write nothing, unlike timers and daemons (a finalizer) or create and update
-handlers (an annotation), see kopf's `processing.py`.
+"""kopf's watch on policies and models. It only wakes: `on.event` handlers write nothing, unlike timers and daemons (a finalizer) or create
+and update handlers (an annotation), see kopf's `processing.py`.
 
 kopf runs in a thread with an event loop of its own, because at its end it cancels every task of its loop that started after it
 (`kopf.operator`, "hung tasks"), and because it would take over the signal handlers of the main thread.
@@ -18,6 +18,7 @@ from typing import Any
 
 import kopf
 
+from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.domain.clock import Clock
@@ -29,7 +30,7 @@ _LOGIN_AGAIN_S = 300.0  # a bound token is replaced on disk after 80 % of an hou
 
 
 class SeenVersions:
-    """Which version of each policy the watch delivered last, and whether it falls behind what lists show.
+    """Which version of each object the watch delivered last, and whether it falls behind what lists show.
 
     kopf reconnects a silent watch itself after 70 s, and ends on an ERROR event. This is the check from outside that notices whatever else
     may happen: a version that a list shows and the watch does not deliver within `grace_s`.
@@ -147,12 +148,13 @@ def _registry(access: ApiAccess, deliver: Callable[[str | None, Mapping[str, Any
             expiration=datetime.now(UTC) + timedelta(seconds=_LOGIN_AGAIN_S) if access.token_file else None,
         )
 
-    async def on_policy(event: Mapping[str, Any], **_: Any) -> None:
+    async def on_object(event: Mapping[str, Any], **_: Any) -> None:
         obj = event["object"]
         deliver(event["type"], {"metadata": dict(obj["metadata"])})
 
     kopf.on.login(registry=registry)(log_in)
-    kopf.on.event(group=GROUP, version=VERSION, plural=PLURAL, registry=registry)(on_policy)
+    for plural in (PLURAL, MODELS):
+        kopf.on.event(group=GROUP, version=VERSION, plural=plural, registry=registry)(on_object)
     return registry
 
 
@@ -172,6 +174,6 @@ def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...]) -> kopf.Op
     settings.networking.error_backoffs = retry_delays_s  # together less than the inactivity, which cuts them off otherwise
     settings.queueing.error_delays = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
     settings.posting.enabled = False  # Events are ours, with fixed reasons
-    settings.scanning.disabled = True  # one known resource: no right to list CRDs and namespaces is needed
+    settings.scanning.disabled = True  # two known resources: no right to list CRDs and namespaces is needed
     settings.process.ultimate_exiting_timeout = None  # ending the process is not kopf's to decide
     return settings

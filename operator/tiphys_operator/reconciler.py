@@ -12,9 +12,9 @@ from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
-from tiphys_operator.observation import Observation
+from tiphys_operator.observation import Observation, Seen
 from tiphys_operator.observer import Observer
-from tiphys_operator.permissions import CREATE_EVENTS, WRITE_STATUS, PermissionCheck
+from tiphys_operator.permissions import CREATE_EVENTS, WRITE_MODEL_STATUS, WRITE_STATUS, PermissionCheck
 from tiphys_operator.plan import Plan, plan
 from tiphys_operator.writer import Writer
 
@@ -76,7 +76,8 @@ class Reconciler:
         seen = await self._observer.observe()
         self._health.listed_s = self._clock.monotonic_s()
         if self._health.watch is not None:
-            self._health.watch.listed({policy.uid: policy.version for policy in seen.policies})
+            objects: tuple[Seen, ...] = (*seen.policies, *seen.learned)
+            self._health.watch.listed({obj.uid: obj.version for obj in objects})
         if self._reader is not None:
             self._reader.keep_only({policy.key for policy in seen.policies})
         # a thousand policies in one namespace are compared pair by pair: the Lease must be renewed meanwhile
@@ -95,11 +96,20 @@ class Reconciler:
                     stale.add(write.policy.uid)
                 elif self._reader is not None:
                     self._reader.settle(write.policy.key, write.counted)
-            if self._permissions.allows(CREATE_EVENTS):
-                for event in planned.events:
-                    # without its status the same news would be told again in the next round
-                    if event.policy.uid not in stale:
-                        await self._writer.write_event(event)
+        else:
+            stale |= {write.policy.uid for write in planned.statuses}
+        if self._permissions.allows(WRITE_MODEL_STATUS):
+            for change in planned.models:
+                if not await self._writer.write_model(change):
+                    complete = False
+                    stale.add(change.model.uid)
+        else:
+            stale |= {change.model.uid for change in planned.models}
+        if self._permissions.allows(CREATE_EVENTS):
+            for event in planned.events:
+                # without its status the same news would be told again in the next round
+                if event.about.uid not in stale:
+                    await self._writer.write_event(event)
         return complete
 
     def _report(self, seen: Observation, planned: Plan, started_s: float) -> None:

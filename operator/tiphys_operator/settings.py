@@ -35,7 +35,9 @@ class Settings(BaseSettings):
     scheduler_name: str = Field(default="tiphys", min_length=1, description="Pods that name it count as routed.")
     models_dir: OptionalPath = Field(default=None, description="Directory of NAME.json and NAME.safetensors.")
     extender_url: str = Field(
-        default="", pattern=r"^(https?://[^\s/]+/?)?$", description="Status listener of the extenders; empty: not read."
+        default="",
+        pattern=r"^(https?://[^\s/,]+/?(,https?://[^\s/,]+/?)*)?$",
+        description="Status listeners of extenders and binder, with commas; empty: not read.",
     )
     token_file: OptionalPath = Field(default=None, description="Bearer token of the extenders' decision log.")
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")

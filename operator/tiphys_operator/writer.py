@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tiphys_models.api.scheduling_policy import API_VERSION, KIND
+from tiphys_models.api.scheduling_policy import API_VERSION, Api
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.leases import Lease, LeaseLost
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
-from tiphys_operator.observation import PolicySeen
-from tiphys_operator.observer import POLICIES_PATH
+from tiphys_operator.model_plan import ModelWrite
+from tiphys_operator.observation import Seen
 from tiphys_operator.plan import EventWrite, StatusWrite
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,22 @@ class Writer:
 
     async def write_status(self, write: StatusWrite) -> bool:
         """Whether it stands there now; False if the object changed or went meanwhile, which the next round sees."""
-        policy = write.policy
+        return await self._write_status(write.policy, write.status)
+
+    async def write_model(self, write: ModelWrite) -> bool:
+        """The same of a LearnedModel."""
+        return await self._write_status(write.model, write.status)
+
+    async def _write_status(self, seen: Seen, status: Api) -> bool:
         # uid and version are preconditions: what a former leader sends late fails instead of overwriting
-        metadata = {"name": policy.name, "namespace": policy.namespace, "uid": policy.uid, "resourceVersion": policy.version}
-        status = write.status.model_dump(by_alias=True, mode="json")
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
-        path = f"{POLICIES_PATH.rsplit('/', 1)[0]}/namespaces/{policy.namespace}/schedulingpolicies/{policy.name}/status"
+        metadata = {"name": seen.name, "namespace": seen.namespace, "uid": seen.uid, "resourceVersion": seen.version}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": seen.kind,
+            "metadata": metadata,
+            "status": status.model_dump(by_alias=True, mode="json"),
+        }
+        path = f"/apis/{API_VERSION}/namespaces/{seen.namespace}/{seen.plural}/{seen.name}/status"
         try:
             await self._fenced(self._client.apply(path, body, FIELD_MANAGER))
         except ApiError as error:
@@ -63,7 +73,7 @@ class Writer:
         if entry is None:
             self._metrics.error(ErrorReason.EVENTS_LIMITED)
             return
-        path = f"/api/v1/namespaces/{event.policy.namespace}/events"
+        path = f"/api/v1/namespaces/{event.about.namespace}/events"
         try:
             if entry.count > 1:
                 change = {"count": entry.count, "lastTimestamp": entry.last}
@@ -75,7 +85,7 @@ class Writer:
             denied = isinstance(error, ApiError) and error.status == _FORBIDDEN
             self._metrics.error(ErrorReason.FORBIDDEN if denied else ErrorReason.API)
             if not (denied and self._events_denied):  # once: RBAC does not change every half minute
-                log.warning("an Event could not be written", extra={"fields": {"policy": event.policy.key, "error": str(error)}})
+                log.warning("an Event could not be written", extra={"fields": {"about": event.about.key, "error": str(error)}})
             self._events_denied = denied
             self._events.forget(event)
         else:
@@ -96,18 +106,18 @@ class Writer:
             raise LeaseLost("the Lease ended during a write") from error
 
     def _event_body(self, event: EventWrite, entry: EventEntry) -> dict[str, Any]:
-        policy = event.policy
+        about = event.about
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": entry.name, "namespace": policy.namespace},
+            "metadata": {"name": entry.name, "namespace": about.namespace},
             "involvedObject": {
                 "apiVersion": API_VERSION,
-                "kind": KIND,
-                "name": policy.name,
-                "namespace": policy.namespace,
-                "uid": policy.uid,
-                "resourceVersion": policy.version,
+                "kind": about.kind,
+                "name": about.name,
+                "namespace": about.namespace,
+                "uid": about.uid,
+                "resourceVersion": about.version,
             },
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
@@ -143,7 +153,7 @@ class EventBook:
     def enter(self, event: EventWrite) -> EventEntry | None:
         """How to write it; None if this object had too many."""
         now_s = self._clock.monotonic_s()
-        if not self._take_token(event.policy.uid, now_s):
+        if not self._take_token(event.about.uid, now_s):
             return None
         key = _key(event)
         former = self._entries.pop(key, None)
@@ -151,7 +161,7 @@ class EventBook:
         if former is not None and now_s - former.at_s < _SAME_FOR_S:
             entry = EventEntry(former.name, former.count + 1, last, now_s)
         else:
-            entry = EventEntry(_event_name(event.policy, key, self._clock.now_s()), 1, last, now_s)
+            entry = EventEntry(_event_name(event.about, key, self._clock.now_s()), 1, last, now_s)
         self._entries[key] = entry
         if len(self._entries) > _REMEMBERED:
             self._entries.popitem(last=False)
@@ -172,10 +182,10 @@ class EventBook:
 
 
 def _key(event: EventWrite) -> tuple[str, str, str]:
-    return event.policy.uid, event.reason, event.message
+    return event.about.uid, event.reason, event.message
 
 
-def _event_name(policy: PolicySeen, key: tuple[str, str, str], now_s: float) -> str:
+def _event_name(about: Seen, key: tuple[str, str, str], now_s: float) -> str:
     """Like client-go's `NAME.hex`: unique in the namespace, readable in a list."""
     digest = hashlib.blake2b("\0".join((*key, repr(now_s))).encode(), digest_size=8).hexdigest()
-    return f"{policy.name[:230]}.{digest}"
+    return f"{about.name[:230]}.{digest}"

@@ -8,6 +8,7 @@ Series = dict[str, str]
 UP = {"job": "tiphys-extender-status", "instance": "10.0.0.1:8080"}
 _AT = 'job="tiphys-extender-status",instance="10.0.0.1:8080"'
 _OTHER = 'job="tiphys-extender-status",instance="10.0.0.2:8080"'
+_BINDER = 'job="tiphys-binder-status",instance="10.0.0.5:8080"'
 _OP = 'job="tiphys-operator",instance="10.0.0.3:8080"'
 _OP2 = 'job="tiphys-operator",instance="10.0.0.4:8080"'
 _SCORE = 'scheduler_framework_extension_point_duration_seconds_count{extension_point="Score",profile="tiphys",status="Success"}'
@@ -231,5 +232,25 @@ CASES: dict[str, Case] = {
         "60 decisions in an hour were overwritten before the operator read them: counters in status are too low.",
         {f"tiphys_operator_decisions_lost_total{{{_OP}}}": "9x120"},
         {"job": "tiphys-operator", "instance": "10.0.0.3:8080"},
+    ),
+    "TiphysTwoDoors": Case(
+        {f"tiphys_binder_pool_nodes_of_both_doors{{{_BINDER}}}": "2x60"},
+        "20m",
+        "2 nodes of the binder's pool hold pods that our scheduler placed; neither sees what the other has reserved.",
+        {f"tiphys_binder_pool_nodes_of_both_doors{{{_BINDER}}}": "2x5 0x60"},
+    ),
+    "TiphysBinderLeasesRunOut": Case(
+        {
+            f"tiphys_binder_leases_expired_total{{{_BINDER}}}": "0+1x60",
+            f'tiphys_binder_answers_total{{{_BINDER},outcome="scored"}}': "0+4x60",
+            f'tiphys_binder_answers_total{{{_BINDER},outcome="neutral"}}': "0+100x60",
+        },
+        "40m",
+        "25% of placements ended by their lease: until then they counted on their nodes, perhaps for nothing; after it running calls may "
+        "count no longer.",
+        {
+            f"tiphys_binder_leases_expired_total{{{_BINDER}}}": "0+1x60",
+            f'tiphys_binder_answers_total{{{_BINDER},outcome="scored"}}': "0+100x60",
+        },
     ),
 }

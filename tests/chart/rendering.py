@@ -46,8 +46,9 @@ class Render:
 
     def pod_specs(self) -> dict[str, Manifest]:
         """Pod specs by the name of what makes the pods."""
-        kinds = ("Deployment", "Job")
-        return {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in self.objects if item["kind"] in kinds}
+        kinds = ("Deployment", "Job", "CronJob")
+        makers = {item["metadata"]["name"]: item["spec"] for item in self.objects if item["kind"] in kinds}
+        return {name: spec.get("jobTemplate", {"spec": spec})["spec"]["template"]["spec"] for name, spec in makers.items()}
 
 
 @functools.cache

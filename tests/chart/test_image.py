@@ -96,6 +96,12 @@ def test_images_start_what_the_chart_expects() -> None:
         assert yaml.safe_load(command) == ["python", "-m", f"tiphys_{name}"]
 
 
+def test_the_trainer_starts_what_is_installed_there() -> None:
+    (command,) = [rest for verb, rest in stages()["trainer"][1] if verb == "CMD"]
+    assert yaml.safe_load(command)[:2] == ["tiphys", "train"]
+    assert re.search(r"^torch==", (ROOT / "requirements" / "train.txt").read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_kind_cluster_has_nodes_to_choose_from() -> None:
     config = yaml.safe_load((ROOT / "manifests" / "kind.yaml").read_text(encoding="utf-8"))
     assert config["apiVersion"] == "kind.x-k8s.io/v1alpha4"

@@ -31,7 +31,20 @@ CLUSTER_KINDS = {
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
 }
-WANTED_MODES = {"default", "mtls-service", "existing-secrets", "routing", "monitoring", "minimal", "ha", "digests"}
+WANTED_MODES = {
+    "default",
+    "mtls-service",
+    "existing-secrets",
+    "routing",
+    "monitoring",
+    "minimal",
+    "ha",
+    "digests",
+    "binder",
+    "binder-insecure",
+    "trainer",
+    "trainer-schedule",
+}
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -104,7 +117,7 @@ def test_selectors_match_the_pods_they_mean(mode: str) -> None:
     for kind in ("PodDisruptionBudget", "NetworkPolicy"):
         for item in rendered.of(kind):
             selector = item["spec"].get("podSelector") or item["spec"]["selector"]
-            wanted = set() if item["metadata"]["name"] == "tiphys-unroute" else {item["metadata"]["name"]}
+            wanted = set() if item["metadata"]["name"] in ("tiphys-unroute", "tiphys-trainer") else {item["metadata"]["name"]}
             assert selected(selector["matchLabels"]) == wanted
 
 

@@ -19,6 +19,7 @@ from tiphys_cli.observability.dashboards import placement
 from tiphys_cli.observability.generate import files, stale
 from tiphys_cli.observability.runbooks import ENTRIES, runbook
 from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.metrics import Metrics as ExtenderMetrics
 from tiphys_operator.metrics import OperatorMetrics
 
@@ -144,7 +145,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def test_every_query_asks_for_metrics_that_exist() -> None:
-    exported = generate_latest(ExtenderMetrics().registry) + OperatorMetrics().render()
+    exported = generate_latest(ExtenderMetrics().registry) + generate_latest(BinderMetrics().registry) + OperatorMetrics().render()
     known = set(re.findall(r"^(\w+)[{ ]", exported.decode(), re.MULTILINE)) | FOREIGN.keys()
     # No model is loaded: a gauge with labels of its own has no sample yet.
     known |= set(re.findall(r"^# TYPE (\w+) gauge$", exported.decode(), re.MULTILINE))

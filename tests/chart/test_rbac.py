@@ -24,15 +24,24 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-extender"): (
         rights("", "nodes", READ) | rights("", "pods", READ) | rights("tiphys.io", "schedulingpolicies", READ)
     ),
-    ("Role", "tiphys-extender"): rights("", "configmaps", READ, "tiphys-switch"),
+    ("Role", "tiphys-extender"): (
+        rights("", "configmaps", READ, "tiphys-switch") | rights("", "configmaps", ("get",)) | rights("tiphys.io", "learnedmodels", READ)
+    ),
     ("ClusterRole", "tiphys-operator"): (
         rights("tiphys.io", "schedulingpolicies", READ)
         | rights("tiphys.io", "schedulingpolicies/status", ("patch",))
+        | rights("tiphys.io", "learnedmodels", READ)
+        | rights("tiphys.io", "learnedmodels/status", ("patch",))
         | rights("", "pods", ("list",))
         | rights("", "events", ("create", "patch"))
     ),
-    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update")),
+    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update")) | rights("", "configmaps", ("get",)),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
+    ("Role", "tiphys-trainer"): (
+        rights("", "configmaps", ("create",))
+        | rights("tiphys.io", "learnedmodels", ("create",))
+        | rights("tiphys.io", "learnedmodels", ("patch",), "faasrank-trained")
+    ),
     ("ClusterRole", "tiphys-unroute"): (
         rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing")
         | rights("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ("get", "delete"), "tiphys-routing")
@@ -45,12 +54,15 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
 BINDINGS = {
     ("tiphys-extender", "ClusterRole", "tiphys-extender"),
     ("tiphys-extender", "Role", "tiphys-extender"),
+    ("tiphys-binder", "ClusterRole", "tiphys-extender"),
+    ("tiphys-binder", "Role", "tiphys-extender"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
     ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
     ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
     ("tiphys-scheduler-authentication-reader", "Role", "extension-apiserver-authentication-reader"),
+    ("tiphys-trainer", "Role", "tiphys-trainer"),
     ("tiphys-unroute", "ClusterRole", "tiphys-unroute"),
 }
 

@@ -113,7 +113,10 @@ SHADOWING: dict[Path, Any] = {
     ("token", "existingSecret"): "",
     ("extender", "service", "tls", "ca", "bundle"): "",
     ("extender", "service", "clusterIP"): "",
-    **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender")},
+    ("binder", "tenants", "existingSecret"): "",
+    ("binder", "tls", "insecure"): False,
+    **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender", "trainer")},
+    ("trainer", "schedule"): "",
 }
 ON = {path: True for path, value in LEAVES.items() if isinstance(value, bool)} | {("routing", "apiVersion"): "v1"}
 
@@ -166,7 +169,7 @@ def test_every_value_reaches_the_output() -> None:
     assert unseen == []
 
 
-OTHERS = {"info": "debug", "IfNotPresent": "Always", "decisive": "advisory", "200ms": "300ms", "": "v1beta1"}
+OTHERS = {"info": "debug", "IfNotPresent": "Always", "decisive": "advisory", "200ms": "300ms", "faasrank": "faasrank-paper", "": "v1beta1"}
 SWITCHES = [path for path, value in LEAVES.items() if isinstance(value, bool) or schema_at(path).get("enum") or value == "200ms"]
 
 
@@ -174,7 +177,14 @@ SWITCHES = [path for path, value in LEAVES.items() if isinstance(value, bool) or
 def test_every_switch_and_choice_changes_the_output(path: Path) -> None:
     ca = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
     service = {"tls": {"serverSecretName": "s", "clientSecretName": "c", "ca": {"bundle": ca}}}
-    base = {"token": {"existingSecret": "t"}, "extender": {"service": service}, "routing": {"enabled": True}}
+    binder = {"enabled": True, "tenants": {"existingSecret": "t"}, "tls": {"serverSecretName": "s"}}
+    base = {
+        "token": {"existingSecret": "t"},
+        "extender": {"service": service},
+        "binder": binder,
+        "routing": {"enabled": True},
+        "trainer": {"enabled": True},
+    }
     if path == ("scheduler", "enabled"):
         base = with_value(base, ("extender", "service", "enabled"), True)
     default = LEAVES[path]

@@ -22,8 +22,8 @@ STATE: dict[str, Any] = {
     "nodes": 5,
     "pods": 7,
     "coverage": 1.0,
-    "routes": [{"policy": "ns/main", "policyName": "faasrank", "model": "m"}],
-    "models": [{"name": "m", "serves": True}],
+    "routes": [{"policy": "ns/main", "mode": "Active", "policyName": "faasrank", "model": "m"}],
+    "models": [{"name": "m", "serves": True, "modes": ["Active"], "windowMatches": True}],
 }
 EXTENDER: dict[str, Any] = {
     "urlPrefix": "http://127.0.0.1:8888",
@@ -126,7 +126,15 @@ FAULTS = [
     ("readings", "FAIL", state(coverage=0.2)),
     ("readings", "WARN", state(coverage=0.8)),
     ("models", "FAIL", state(models=[{"name": "m", "serves": False, "refused": "DigestMismatch", "message": "x"}])),
-    ("models", "WARN", state(models=[{"name": "m", "serves": True, "refused": "DigestMismatch", "message": "x"}])),
+    ("models", "FAIL", state(models=[{"name": "m", "serves": True, "modes": ["Shadow"], "windowMatches": True}])),
+    ("models", "WARN", state(models=[{"name": "m", "serves": True, "modes": ["Active"], "windowMatches": False}])),
+    (
+        "models",
+        "WARN",
+        state(
+            models=[{"name": "m", "serves": True, "modes": ["Active"], "windowMatches": True, "refused": "DigestMismatch", "message": "x"}]
+        ),
+    ),
     ("kill-switch", "WARN", replace(HEALTHY, switch="false")),
     ("policies", "WARN", replace(HEALTHY, policies=())),
     ("policies", "WARN", replace(HEALTHY, policies=(PolicyFact("ns/p", "Active", "False", "DegradedToFallback", "m", "True"),))),

@@ -11,6 +11,15 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 
 
+def test_a_missing_cluster_is_told_before_hours_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["train", "placement", "--out", str(tmp_path / "out"), "--publish", "mine"])
+    assert result.exit_code == 2
+    assert "no cluster" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

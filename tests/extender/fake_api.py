@@ -111,9 +111,9 @@ class FakeApi:
 
 
 @contextlib.asynccontextmanager
-async def fake_api() -> AsyncGenerator[tuple[FakeApi, ApiAccess], None]:
+async def fake_api(api: FakeApi | None = None) -> AsyncGenerator[tuple[FakeApi, ApiAccess], None]:
     """It and how to reach it."""
-    api = FakeApi()
+    api = api or FakeApi()
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", api.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

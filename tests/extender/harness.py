@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.builders import node, policy_object, read
 from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.hot_app import make_hot_app
+from tiphys_extender.hot_listener import HotListener, HotRoutes
 from tiphys_extender.http_protocol import counting_protocol, open_listener
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
@@ -146,8 +146,8 @@ def untrained(directory: Path, name: str = "m", seed: int = 0) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any, *, tls: ssl.SSLContext | None = None, count: Any = lambda: None) -> AsyncGenerator[int, None]:
-    """The app behind the extender's own HTTP protocol on a free port of loopback."""
+async def listening(app: Any, count: Callable[[], None] = lambda: None) -> AsyncGenerator[int, None]:
+    """An app behind the extender's own HTTP protocol on a free port of loopback."""
     listener = open_listener("127.0.0.1", 0)
     config = uvicorn.Config(
         app,
@@ -160,7 +160,6 @@ async def listening(app: Any, *, tls: ssl.SSLContext | None = None, count: Any =
         date_header=False,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=2,
-        ssl_context_factory=(lambda config, default: tls) if tls is not None else None,
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve([listener]))
@@ -176,15 +175,17 @@ async def listening(app: Any, *, tls: ssl.SSLContext | None = None, count: Any =
 
 
 @contextlib.asynccontextmanager
-async def serving(extender: Extender, *, max_body_bytes: int = 2_000_000, floor: bool = False) -> AsyncGenerator[int, None]:
-    """The extender's hot listener."""
-    app = make_hot_app(extender.answerer, extender.metrics, max_body_bytes=max_body_bytes, expose_floor=floor)
-
-    def count() -> None:
-        extender.metrics.bad_requests["too-slow"].inc()
-
-    async with listening(app, count=count) as port:
-        yield port
+async def serving(
+    extender: Extender, *, max_body_bytes: int = 2_000_000, floor: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[int, None]:
+    """The extender's hot listener on a free port of loopback."""
+    hot = HotListener(HotRoutes(extender.answerer, extender.metrics, max_body_bytes=max_body_bytes, expose_floor=floor))
+    listener = open_listener("127.0.0.1", 0)
+    await hot.start(listener, tls)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        await hot.stop(within_s=2)
 
 
 class Connection:

@@ -231,7 +231,7 @@ class Broken:
 class OneModel:
     model: Broken
 
-    def policy(self, name: str, model: str) -> Broken:
+    def policy(self, name: str, model: str, mode: str) -> Broken:
         return self.model
 
 

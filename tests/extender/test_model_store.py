@@ -27,7 +27,7 @@ def opened(directory: Path | None, metrics: Metrics | None = None) -> ModelStore
 
 
 def digest(store: ModelStore, name: str = "m") -> str | None:
-    policy = store.policy(PolicyName.FAASRANK, name)
+    policy = store.policy(PolicyName.FAASRANK, name, "Active")
     return policy.digest if policy is not None else None
 
 

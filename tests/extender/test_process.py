@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,15 +74,21 @@ def environment(**settings: object) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TIPHYS_", "KUBE"))}
     kubeconfig = ours.pop("KUBECONFIG", None)
     given = {} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}
-    return kept | given | {f"TIPHYS_EXTENDER_{name}": str(value) for name, value in ours.items()}
+    prefixes = {name: "TIPHYS_" if name.startswith("BINDER_") else "TIPHYS_EXTENDER_" for name in ours}
+    return kept | given | {f"{prefixes[name]}{name}": str(value) for name, value in ours.items()}
+
+
+def started(directory: Path, **settings: object) -> contextlib.AbstractContextManager[Process]:
+    """An extender process that listens; killed at the end if it is still there."""
+    return started_as(directory, (), "prioritize", settings)
 
 
 @contextlib.contextmanager
-def started(directory: Path, **settings: object) -> Generator[Process]:
-    """An extender process that listens; killed at the end if it is still there."""
+def started_as(directory: Path, arguments: Sequence[str], hot: str, settings: Mapping[str, object]) -> Generator[Process]:
+    """The same for any service of the package; `hot` is what its log calls the listener that decides."""
     log = directory / f"log-{time.monotonic_ns()}"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "tiphys_extender"], stderr=output, env=environment(**settings))
+        process = subprocess.Popen([sys.executable, "-m", "tiphys_extender", *arguments], stderr=output, env=environment(**settings))
     running = Process(process, log)
     try:
         deadline_s = time.monotonic() + 30
@@ -91,7 +97,7 @@ def started(directory: Path, **settings: object) -> Generator[Process]:
             assert time.monotonic() < deadline_s, log.read_text()
             for line in running.lines():
                 if line["message"] == "listening":
-                    running.ports = {k: int(line[k].rpartition(":")[2]) for k in ("prioritize", "status", "explain")}
+                    running.ports = {k: int(line[k].rpartition(":")[2]) for k in (hot, "status", "explain")}
             time.sleep(0.05)
         yield running
     finally:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.extender.harness import Extender, arguments, check_contract, connected, listening
-from tiphys_extender.hot_app import make_hot_app
+from tests.extender.harness import Extender, arguments, check_contract, connected, serving
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.tls import ServerTls
 from tiphys_models.domain.errors import InvalidInput
@@ -73,9 +72,8 @@ async def test_only_certificates_of_the_client_authority_get_through(tmp_path: P
     files.serve(server_ca)
     files.trust(client_ca)
     extender = Extender(nodes=2)
-    app = make_hot_app(extender.answerer, extender.metrics, max_body_bytes=100_000, expose_floor=False)
     tls = files.open(extender.metrics)
-    async with listening(app, tls=tls.context) as port:
+    async with serving(extender, tls=tls.context) as port:
         await call(port, client(server_ca, client_ca))
         yesterday = datetime.now(UTC) - timedelta(days=1)
         for stranger in (
@@ -91,6 +89,7 @@ async def test_only_certificates_of_the_client_authority_get_through(tmp_path: P
             async with connected(port) as connection:
                 await connection.post(CALL)
         await call(port, client(server_ca, client_ca))
+    extender.answerer.settle()
     assert extender.decisions.last == 2
 
 
@@ -104,8 +103,7 @@ async def test_certificates_and_authorities_change_without_a_restart(tmp_path: P
     extender = Extender(nodes=2)
     tls = files.open(extender.metrics)
     assert extender.counted("certificate_expiry_timestamp_seconds") == pytest.approx(soon.timestamp(), abs=2)
-    app = make_hot_app(extender.answerer, extender.metrics, max_body_bytes=100_000, expose_floor=False)
-    async with listening(app, tls=tls.context) as port, connected(port, client(old, client_old)) as kept:
+    async with serving(extender, tls=tls.context) as port, connected(port, client(old, client_old)) as kept:
         assert not tls.reload_if_changed()
         files.serve(new)
         files.trust(client_old, client_new)  # the overlap while authorities change
@@ -126,8 +124,7 @@ async def test_a_half_written_pair_leaves_the_last_one_in_use(tmp_path: Path, au
     files.trust(client_ca)
     extender = Extender(nodes=2)
     tls = files.open(extender.metrics)
-    app = make_hot_app(extender.answerer, extender.metrics, max_body_bytes=100_000, expose_floor=False)
-    async with listening(app, tls=tls.context) as port:
+    async with serving(extender, tls=tls.context) as port:
         key = files.key.read_bytes()
         files.serve(server_ca)
         fresh = files.key.read_bytes()

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import policy_object
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, pod_json
-from tiphys_extender.watches import POLICIES_PATH, UNFINISHED, Watches
+from tiphys_extender.watches import POLICIES_PATH, RUNNING, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.reflector import WatchLimits
 from tiphys_models.domain.clock import SystemClock
@@ -97,7 +97,7 @@ async def test_pods_are_listed_in_pages_and_finished_ones_not_at_all() -> None:
         assert run.extender.state.pods == 1100
         pages = [q for q in run.api.queries if q["path"] == PODS and "watch" not in q]
         assert [page["limit"] for page in pages] == ["500", "500", "500"]
-        assert {page["fieldSelector"] for page in pages} == {UNFINISHED}
+        assert {page["fieldSelector"] for page in pages} == {RUNNING}
 
 
 async def test_events_reach_the_state_and_the_decision_log() -> None:

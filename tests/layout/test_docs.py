@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from tiphys_models.api.reasons import ConditionType, FallbackReason, NeutralReason, Reason
+from tiphys_models.api.reasons import ConditionType, FallbackReason, ModelConditionType, ModelReason, NeutralReason, Reason
 from tiphys_models.features.schema import FEATURES
 from tiphys_models.policies.registry import PolicyName
 
@@ -17,7 +18,10 @@ def test_every_reason_is_explained() -> None:
     text = (ROOT / "docs" / "conditions.md").read_text()
     for word in [*Reason, *NeutralReason, *FallbackReason]:
         assert f"`{word}`" in text, word
-    for condition in ConditionType:
+    of_models = text[text.index("## Conditions of a LearnedModel") : text.index("## Why an answer was neutral")]
+    for word in ModelReason:
+        assert f"`{word}`" in of_models, word
+    for condition in [*ConditionType, *ModelConditionType]:
         assert condition in text
 
 
@@ -50,3 +54,10 @@ def test_every_test_named_in_the_fault_catalogue_exists() -> None:
     assert len(named) > 40
     for path, name in named:
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+def test_cards_in_words_speak_of_the_weights_that_ship_and_tables_are_filled() -> None:
+    for card in (ROOT / "models" / "tiphys_models" / "weights").glob("*.json"):
+        assert json.loads(card.read_text())["sha256"] in (ROOT / "docs" / "model-cards" / f"{card.stem}.md").read_text(), card.stem
+    for path in DOCS:
+        assert not re.search(r"<!-- bench:[a-z-]+ -->\s*<!-- /bench -->", path.read_text()), path.name

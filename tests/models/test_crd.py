@@ -10,6 +10,7 @@ import yaml
 from tests.builders import policy_object
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS
 from tiphys_models.api import crd
+from tiphys_models.api.learned_model import CARD_MAX_BYTES
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.domain.errors import InvalidInput
 
@@ -27,17 +28,24 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 
 def all_nodes() -> list[tuple[str, dict[str, Any]]]:
-    return [*nodes(crd.spec_schema(), "spec"), *nodes(crd.status_schema(), "status")]
+    return [
+        pair
+        for resource in crd.RESOURCES
+        for part, schema in (("spec", crd.spec_schema(resource)), ("status", crd.status_schema(resource)))
+        for pair in nodes(schema, f"{part} of {resource.kind}")
+    ]
 
 
-def test_the_manifest_is_what_the_models_say() -> None:
-    written = (ROOT / "manifests" / "crds" / crd.FILE_NAME).read_text()
-    assert written == crd.render(), "run: python -m tiphys_models.api.crd"
+@pytest.mark.parametrize("resource", crd.RESOURCES, ids=lambda r: r.kind)
+def test_the_manifest_is_what_the_models_say(resource: crd.Resource) -> None:
+    written = (ROOT / "manifests" / "crds" / resource.file_name).read_text()
+    assert written == crd.render(of=resource), "run: python -m tiphys_models.api.crd"
 
 
-def test_rendering_it_twice_gives_the_same_bytes_without_yaml_anchors() -> None:
-    assert crd.render() == crd.render()
-    assert "&id" not in crd.render()
+@pytest.mark.parametrize("resource", crd.RESOURCES, ids=lambda r: r.kind)
+def test_rendering_it_twice_gives_the_same_bytes_without_yaml_anchors(resource: crd.Resource) -> None:
+    assert crd.render(of=resource) == crd.render(of=resource)
+    assert "&id" not in crd.render(of=resource)
 
 
 def test_the_schema_is_structural() -> None:
@@ -59,7 +67,7 @@ def test_every_list_map_and_string_is_bounded() -> None:
             case "object" if "additionalProperties" in node:
                 assert node["maxProperties"] <= 64, path
             case "string":
-                assert "enum" in node or node["maxLength"] <= 1024, path
+                assert "enum" in node or node["maxLength"] <= (CARD_MAX_BYTES if path.endswith(".card") else 1024), path
 
 
 def test_defaults_are_in_the_spec_only_and_equal_those_of_the_model() -> None:

@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from tests.builders import node, pod, read, request, state
-from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.features.encoder import encode
-from tiphys_models.placement.scores import ScoreCache
-from tiphys_models.policies.faasrank import FaaSRank
-from tiphys_models.policies.rules import LeastConnections
-
-
-def test_a_row_judged_again_for_everybody_is_what_each_would_have_found(tmp_path: Path) -> None:
-    filled = state(6)
-    read(filled, cpu_load_avg={f"n{i}": 0.5 * i for i in range(6)})
-    filled.put_idle({"default/f": {"n1": 2}, "default/g": {"n2": 1}}, 1.0)
-    policy = FaaSRank(write_untrained(tmp_path, "m", np.random.default_rng(3)))
-    cache = ScoreCache()
-    wanted = [request(function=f"default/{name}", memory_bytes=size) for name in "fgh" for size in (2**27, 2**30)]
-    rows = filled.nodes.rows([f"n{i}" for i in range(6)])
-    for one in wanted:
-        cache.score(policy, filled, one, rows)
-    for index, name in enumerate(("n1", "n4", "n1")):
-        filled.decided(request(f"new-{index}", function="default/f"), name, 2.0)
-        row = filled.nodes.row_of[name]
-        cache.refresh(filled, row)
-        for one in wanted:
-            entry = cache._entry(policy, filled, one)
-            assert (entry.versions[rows] == filled.nodes.version[rows]).all()
-            fresh = policy.score(filled.view(one, rows), filled.memory())
-            np.testing.assert_allclose(cache.score(policy, filled, one, rows), fresh, rtol=1e-5, atol=1e-6)
-
-
-def test_refreshing_without_a_learned_policy_does_nothing() -> None:
-    filled = state(2)
-    cache = ScoreCache()
-    cache.refresh(filled, 0)
-    rows = filled.nodes.rows(["n0", "n1"])
-    cache.score(LeastConnections(), filled, request(), rows)
-    filled.decided(request("x"), "n0", 1.0)
-    cache.refresh(filled, int(rows[0]))
-    assert cache.score(LeastConnections(), filled, request(), rows).tolist() == [-1.0, 0.0]
 
 
 def test_a_glimpse_is_what_the_encoder_would_have_shown_at_that_moment() -> None:

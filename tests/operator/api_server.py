@@ -45,6 +45,7 @@ DISCOVERY: dict[str, Any] = {
                 "verbs": _VERBS,
             },
             {"name": "schedulingpolicies/status", "kind": "SchedulingPolicy", "singularName": "", "namespaced": True, "verbs": ["patch"]},
+            {"name": "learnedmodels", "kind": "LearnedModel", "singularName": "learnedmodel", "namespaced": True, "verbs": _VERBS},
         ]
     },
 }
@@ -62,6 +63,8 @@ class FakeApiServer:
         self.version = 10
         self.leases: dict[str, dict[str, Any]] = {}
         self.policies: dict[tuple[str, str], dict[str, Any]] = {}
+        self.models: dict[tuple[str, str], dict[str, Any]] = {}
+        self.config_maps: dict[tuple[str, str], dict[str, Any]] = {}
         self.pods: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.denied: set[tuple[str, str]] = set()
@@ -112,6 +115,19 @@ class FakeApiServer:
         self.watch_log.append(("ADDED", json.loads(json.dumps(obj))))
         return obj
 
+    def add_model(self, name: str, namespace: str = "tiphys-system", **spec: Any) -> dict[str, Any]:
+        self.version += 1
+        metadata = {"name": name, "namespace": namespace, "uid": uuid.uuid4().hex, "generation": 1, "resourceVersion": str(self.version)}
+        obj = {"apiVersion": "tiphys.io/v1alpha1", "kind": "LearnedModel", "metadata": metadata, "spec": spec}
+        self.models[namespace, name] = obj
+        self.watch_log.append(("ADDED", json.loads(json.dumps(obj))))
+        return obj
+
+    def add_config_map(self, obj: dict[str, Any]) -> None:
+        self.version += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        self.config_maps[metadata["namespace"], metadata["name"]] = {**obj, "metadata": metadata}
+
     def add_pod(self, name: str, namespace: str = "default", scheduler: str = "tiphys", phase: str = "Pending", **labels: str) -> None:
         metadata = {"name": name, "namespace": namespace, "uid": uuid.uuid4().hex, "labels": labels}
         self.pods.append({"metadata": metadata, "spec": {"schedulerName": scheduler}, "status": {"phase": phase}})
@@ -137,7 +153,12 @@ class FakeApiServer:
         if "leases" in parts:
             return await self._lease(request, parts)
         if "schedulingpolicies" in parts:
-            return await self._policy(request, parts)
+            return await self._custom(request, parts, self.policies)
+        if "learnedmodels" in parts:
+            return await self._custom(request, parts, self.models)
+        if "configmaps" in parts:
+            found = self.config_maps.get((parts[3], parts[5]))
+            return status(404, "NotFound") if found is None else web.json_response(found)
         if parts[-1] == "pods":
             return self._pods(request, parts)
         if "events" in parts:
@@ -170,16 +191,16 @@ class FakeApiServer:
         self.writes.append((request.method, request.path))
         return web.json_response(body)
 
-    async def _policy(self, request: web.Request, parts: list[str]) -> web.StreamResponse:
+    async def _custom(self, request: web.Request, parts: list[str], objects: dict[tuple[str, str], dict[str, Any]]) -> web.StreamResponse:
         if request.method == "GET" and request.query.get("watch"):
-            return await self._watch(request)
+            return await self._watch(request, parts[3])
         if request.method == "GET":
-            body = {"metadata": {"resourceVersion": str(self.version)}, "items": list(self.policies.values())}
+            body = {"metadata": {"resourceVersion": str(self.version)}, "items": list(objects.values())}
             return web.json_response(body)
         key = (parts[4], parts[6])
-        if parts[-1] != "status" or request.method != "PATCH" or key not in self.policies:
+        if parts[-1] != "status" or request.method != "PATCH" or key not in objects:
             return status(404, "NotFound")
-        stored, body = self.policies[key], await request.json()
+        stored, body = objects[key], await request.json()
         for name in ("uid", "resourceVersion"):
             if body["metadata"][name] != stored["metadata"][name]:
                 return status(409, "Conflict")
@@ -190,13 +211,14 @@ class FakeApiServer:
         self.watch_log.append(("MODIFIED", json.loads(json.dumps(stored))))
         return web.json_response(stored)
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         since, sent = int(request.query["resourceVersion"]), 0
         while True:
             for kind, obj in self.watch_log[sent:]:
-                if int(obj["metadata"]["resourceVersion"]) > since:
+                wanted = "learnedmodels" if obj["kind"] == "LearnedModel" else "schedulingpolicies"
+                if wanted == plural and int(obj["metadata"]["resourceVersion"]) > since:
                     await response.write(json.dumps({"type": kind, "object": obj}).encode() + b"\n")
             sent = len(self.watch_log)
             await asyncio.sleep(0.02)

@@ -118,8 +118,12 @@ class FakeExtender:
         return web.json_response({"first": self.log[0]["seq"] if self.log else 0, "last": last, "lost": 0, "items": items})
 
     async def models(self, request: web.Request) -> web.Response:
-        names = {"mine": True, "broken": False}
-        return web.json_response({"items": [{"name": name, "serves": serves, "sha256": "ab"} for name, serves in names.items()]})
+        items = [
+            {"name": "mine", "source": "LearnedModel", "policy": "faasrank", "sha256": "ab", "modes": ["Shadow", "Canary"]},
+            {"name": "mine", "source": "shipped", "policy": "faasrank", "sha256": "cd", "modes": ["Active"]},
+            {"name": "broken", "source": "LearnedModel", "policy": "", "sha256": "", "modes": []},
+        ]
+        return web.json_response({"items": items})
 
 
 @pytest.fixture
@@ -156,6 +160,18 @@ def reader(url: str, counted: Counted, token_file: Path | None = None) -> Decisi
     return DecisionReader(url, token_file, ManualClock(START_S), on_error=counted.error, on_lost=counted.lose)
 
 
+async def test_services_are_read_side_by_side_and_one_that_is_away_does_not_stop_the_others(
+    extender: FakeExtender, counted: Counted
+) -> None:
+    extender.log = [decision(seq) for seq in range(1, 4)]
+    other = extender.url.replace("localhost", "127.0.0.1")  # another service, with a cursor of its own
+    async with reader(f"http://127.0.0.1:1,{extender.url},http://no-such-host.invalid:1,{other}", counted) as opened:
+        await opened.pull()
+        await opened.pull()
+        assert opened.pending()[P].scored == 6
+    assert (counted.errors, counted.lost) == (4, 0)
+
+
 async def test_pages_are_followed_to_the_end(extender: FakeExtender, counted: Counted) -> None:
     extender.log = [decision(seq) for seq in range(1, 2501)]
     async with reader(extender.url, counted) as opened:
@@ -163,10 +179,13 @@ async def test_pages_are_followed_to_the_end(extender: FakeExtender, counted: Co
         assert opened.pending()[P].scored == 2500
 
 
-async def test_models_that_serve_are_known_by_their_digest(extender: FakeExtender, counted: Counted) -> None:
+async def test_models_are_known_by_the_digest_that_serves_each_mode(extender: FakeExtender, counted: Counted) -> None:
     async with reader(extender.url, counted) as opened:
+        assert opened.held is None
         await opened.pull()
-        assert opened.serving == {"mine": "ab"}
+        served = {"Shadow": "ab", "Canary": "ab", "Active": "cd"}
+        assert opened.serving == {("mine", "faasrank", mode): digest for mode, digest in served.items()}
+        assert opened.held == {"mine": {"ab"}, "broken": {""}}
 
 
 async def test_counts_stay_pending_until_a_status_holds_them(extender: FakeExtender, counted: Counted) -> None:

@@ -64,7 +64,7 @@ def test_a_refused_model_degrades_and_names_the_check() -> None:
 
 def test_a_refused_model_whose_last_good_version_still_serves_degrades_nothing() -> None:
     spec: dict[str, Any] = {"policy": "faasrank", "mode": "Active"}
-    made = planned(seen(**spec), models={"faasrank": REFUSED}, serving={"faasrank": DIGEST})
+    made = planned(seen(**spec), models={"faasrank": REFUSED}, serving={("faasrank", "faasrank", "Active"): DIGEST})
     assert conditions(made)["ModelLoaded"] == ("False", "ModelRefused")
     assert "last good one serves" in status_of(made).conditions[3].message
     assert conditions(made)["Ready"] == ("True", "Accepted")

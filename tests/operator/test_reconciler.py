@@ -3,16 +3,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from tests.operator.api_server import POLICIES, FakeApiServer, status
+from tests.publications import OWN, published
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.health import Health
+from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
@@ -58,7 +61,7 @@ async def loop() -> AsyncIterator[Loop]:
         permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator"), metrics)
         health = Health(clock, lease, 60.0)
         reconciler = Reconciler(
-            Observer(client, ModelShelf(None), None, "tiphys", clock),
+            Observer(client, ModelShelf(None), LearnedCheck(client, "tiphys-system", None), None, "tiphys", clock),
             Writer(client, lease, metrics, clock),
             None,
             permissions,
@@ -213,6 +216,10 @@ async def test_statuses_that_may_not_be_written_are_left_alone(loop: Loop) -> No
         ("list", "schedulingpolicies"),
         ("watch", "schedulingpolicies"),
         ("patch", "schedulingpolicies/status"),
+        ("list", "learnedmodels"),
+        ("watch", "learnedmodels"),
+        ("patch", "learnedmodels/status"),
+        ("get", "configmaps"),
         ("list", "pods"),
         ("create", "events"),
         ("patch", "events"),
@@ -323,3 +330,36 @@ async def test_a_leader_is_ready_once_it_reconciled(loop: Loop) -> None:
     assert loop.health.unready() != []
     await loop.reconciler.reconcile()
     assert loop.health.unready() == []
+
+
+async def test_a_learned_model_is_checked_again_only_when_its_bytes_or_its_spec_changed(loop: Loop, tmp_path: Path) -> None:
+    config_map, model = published(tmp_path)
+    loop.server.add_config_map(config_map)
+    stored = loop.server.add_model("m", **model["spec"])
+
+    def accepted() -> str:
+        return next(str(c["reason"]) for c in stored["status"]["conditions"] if c["type"] == "Accepted")
+
+    assert await loop.reconciler.reconcile()
+    assert accepted() == "Accepted"
+    path = f"/api/v1/namespaces/{OWN}/configmaps/{config_map['metadata']['name']}"
+    asked = loop.server.requests.count(("GET", path))
+    await loop.reconciler.reconcile()
+    assert loop.server.requests.count(("GET", path)) == asked + 1, "metadata alone"
+    config_map["data"]["card.json"] = "{}"
+    loop.server.add_config_map(config_map)
+    await loop.reconciler.reconcile()
+    assert accepted() == "CardInvalid"
+    loop.server.config_maps.clear()
+    await loop.reconciler.reconcile()
+    assert accepted() == "Missing"
+    assert {event["involvedObject"]["kind"] for event in loop.server.events} == {"LearnedModel"}
+    assert {event["reason"] for event in loop.server.events} == {"Accepted", "CardInvalid", "Missing"}
+
+
+@pytest.mark.parametrize("code", [403, 404])
+async def test_without_the_kind_or_the_right_policies_go_on(loop: Loop, code: int) -> None:
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(code, part="/learnedmodels")
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready") == "Accepted"

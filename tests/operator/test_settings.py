@@ -30,6 +30,7 @@ def test_empty_paths_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
         ("STATUS_PORT", "70000", "TIPHYS_OPERATOR_STATUS_PORT"),
         ("EXTENDER_URL", "tiphys:8080", "TIPHYS_OPERATOR_EXTENDER_URL"),
         ("EXTENDER_URL", "file:///etc/passwd", "TIPHYS_OPERATOR_EXTENDER_URL"),
+        ("EXTENDER_URL", "http://a:1,b:1", "TIPHYS_OPERATOR_EXTENDER_URL"),
         ("LOG_LEVEL", "loud", "TIPHYS_OPERATOR_LOG_LEVEL"),
         ("NAMESPACE", "", "TIPHYS_OPERATOR_NAMESPACE"),
         ("LEASE_DURATION_S", "10", "LEASE_DURATION_S > RENEW_S"),

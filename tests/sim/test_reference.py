@@ -7,13 +7,13 @@ import pytest
 
 from tests.sim.small import small_workload
 from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
 from tiphys_models.sim.episode import simulate
 from tiphys_models.sim.reference import Reference
 from tiphys_models.sim.scenario import NodeEvent, Scenario
-from tiphys_models.sim.shipped import WEIGHTS
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
@@ -22,7 +22,7 @@ SCENARIOS = {
     "late readings, mixed nodes": Scenario(nodes=4, mixed=True, period_s=2.0, delay_s=1.5),
     "node lost and back": Scenario(nodes=4, events=(NodeEvent(6.0, 2, joins=False), NodeEvent(11.3, 2, joins=True))),
     "no reuse, capped, interference": Scenario(nodes=3, reuse=False, capped=True, interference=0.1),
-    "short keep-alive": Scenario(nodes=3, keep_alive_s=2.0),
+    "short keep-alive, cheap starts": Scenario(nodes=3, keep_alive_s=2.0, start_cost=0.3),
 }
 
 

@@ -18,6 +18,7 @@ from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
 from tiphys_cli.bench.selection_summary import best_columns, summarise, with_best_fixed
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.cloud.bill import SCHEDULING_TIMES
 from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
 from tiphys_models.domain.errors import InvalidInput
@@ -25,7 +26,6 @@ from tiphys_models.planners.registry import candidates
 from tiphys_models.selectors.registry import entries as selector_entries
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, SENSITIVITY
 from tiphys_models.sim.cloud.workloads import INTERVALS, WORKLOADS, read_workload
-from tiphys_models.sim.shipped import WEIGHTS
 
 BOUNDS = ("oracle", "twin")
 _SWEEP: tuple[tuple[float, float, float, float], ...] = (

@@ -30,6 +30,8 @@ class ExtenderOptions:
     """What the process is told, by the names of its settings."""
 
     name: str = "extender"
+    arguments: tuple[str, ...] = ()
+    """("binder",) starts that service of the same package."""
     snapshot: Path | None = None
     """Answer from a file; else `kubeconfig` is needed."""
     kubeconfig: Path | None = None
@@ -91,7 +93,7 @@ class Extender:
         if options.kubeconfig is not None:
             environment["KUBECONFIG"] = str(options.kubeconfig)
         own = ProcessTable(table.run_dir, {**table.environment, **environment})
-        process = own.start(options.name, [sys.executable, "-m", "tiphys_extender"], url=f"http://127.0.0.1:{port}")
+        process = own.start(options.name, [sys.executable, "-m", "tiphys_extender", *options.arguments], url=f"http://127.0.0.1:{port}")
         return cls(process, own, port, status_port, explain_port)
 
     @property

@@ -61,7 +61,7 @@ def recording_rules() -> list[dict[str, str]]:
 
 def alerts() -> list[Alert]:
     """All alerts, the scheduler's first."""
-    return [*_scheduling(), *_extender(), *_inputs(), *_operator()]
+    return [*_scheduling(), *_extender(), *_inputs(), *_operator(), *_binder()]
 
 
 def rule_file() -> dict[str, Any]:
@@ -285,5 +285,28 @@ def _operator() -> list[Alert]:
             "increase(tiphys_operator_decisions_lost_total[1h]) > 0",
             "Decisions were dropped before they were read",
             "{{ $value | humanize }} decisions in an hour were overwritten before the operator read them: counters in status are too low.",
+        ),
+    ]
+
+
+def _binder() -> list[Alert]:
+    reserved = 'sum(increase(tiphys_binder_answers_total{outcome!="neutral"}[15m]))'
+    return [
+        Alert(
+            "TiphysTwoDoors",
+            "warning",
+            "10m",
+            "max(tiphys_binder_pool_nodes_of_both_doors) > 0",
+            "Pods and calls are placed on the same nodes",
+            "{{ $value }} nodes of the binder's pool hold pods that our scheduler placed; neither sees what the other has reserved.",
+        ),
+        Alert(
+            "TiphysBinderLeasesRunOut",
+            "info",
+            "15m",
+            f"sum(increase(tiphys_binder_leases_expired_total[15m])) / {reserved} > 0.1",
+            "Calls are neither finished nor renewed",
+            "{{ $value | humanizePercentage }} of placements ended by their lease: until then they counted on their nodes, perhaps for "
+            "nothing; after it running calls may count no longer.",
         ),
     ]

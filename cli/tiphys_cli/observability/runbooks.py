@@ -105,8 +105,9 @@ ENTRIES: dict[str, Entry] = {
         "More than 5 % of answers come from the fallback rule of a policy. The label `reason` says why the chosen policy could not answer.",
         "Pods are placed by the fallback: sound, but not what the policy asks for.",
         (
-            "`model-missing`: `kubectl get sp -A`, condition `ModelLoaded`; is the artifact in the ConfigMap or volume of `models`?",
+            "`model-missing`: `kubectl get sp -A`, condition `ModelLoaded`; `kubectl get lm -A`: stage, `Accepted` and `Loaded`.",
             "`readings-missing`: alerts TiphysReadingsStale and TiphysReadingsCoverageLow",
+            "`profiles-missing`: no function runtime reports `tiphys_runtime_call_profile`; choose `warm-first`, or a model with 26 inputs",
             "`scores-not-finite`, `scores-constant`, `policy-error`: the model itself; the extender's log names the policy",
         ),
         ("Mend the cause, or set `spec.policy` to a rule until it is mended.",),
@@ -173,14 +174,17 @@ ENTRIES: dict[str, Entry] = {
         ("Install node-exporter on the missing nodes, or relabel its series with the node's name.",),
     ),
     "TiphysModelLoadFailed": Entry(
-        "A model's files were there but failed a check; the label `reason` names it.",
-        "The last good model of that name goes on. If there never was one, the fallback answers.",
+        "A model was there, as LearnedModel or mounted files, but failed a check; the label `reason` names it.",
+        "The last good model of that name goes on; else the mounted or shipped one of that name; else the fallback answers.",
         (
             "`DigestMismatch`, `WeightsUnreadable`: an incomplete copy. `SchemaMismatch`, `ShapeMismatch`: trained for other features. "
             "`NotFinite`: broken training.",
-            "The extender's log names file and check.",
+            "`kubectl get lm -A`: condition `Accepted` names the check; the extender's log names model, source and check.",
         ),
-        ("Publish card and weights again, together; or go back to the last version of the ConfigMap or volume.",),
+        (
+            "Publish card and weights again, together (`tiphys model publish`); or name the former ConfigMap in spec.weights; "
+            "or delete the LearnedModel.",
+        ),
     ),
     "TiphysInvalidPolicies": Entry(
         "SchedulingPolicy objects exist that the extender cannot obey: they passed an older schema, or the CRD is older than the extender.",
@@ -230,6 +234,29 @@ ENTRIES: dict[str, Entry] = {
         "Decision counters in status are too low. The extender's own metrics are right.",
         ("Was the operator down, or the rate of pods far above usual?",),
         ("Raise `extender.decisionLog.maxRecords`, or lower `operator.resyncSeconds`.",),
+    ),
+    "TiphysTwoDoors": Entry(
+        "The binder's pool (`binder.pool`) holds pods of our scheduler. A pool is placed through one door only: extender and binder each "
+        "reserve what they place, and neither knows of the other's reservations.",
+        "Bursts of pods and calls meet on the same nodes. Bound pods are seen by the binder; calls are never seen by the extender.",
+        (
+            "`kubectl get nodes -l tiphys.io/door=calls -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints`",
+            "`kubectl get pods -A -o wide --field-selector spec.schedulerName=tiphys`: which of them are on these nodes?",
+        ),
+        (
+            "Taint the pool: `kubectl taint nodes -l tiphys.io/door=calls tiphys.io/door=calls:NoSchedule`; then delete those pods.",
+            "Workers that must run there use the default scheduler and tolerate the taint.",
+        ),
+    ),
+    "TiphysBinderLeasesRunOut": Entry(
+        "More than a tenth of the placements of the last quarter of an hour were neither finished nor renewed before their lease ended.",
+        "Ended calls count on their nodes for up to a lease; calls that outlive it without a renewal count no longer and their nodes look "
+        "idler than they are.",
+        (
+            '`tiphys_binder_finished_total`: does the platform send `finished` at all, and does it reach us (`result="unknown"`)?',
+            "Are calls longer than `binder.leaseSeconds`, and does the platform send `renew`?",
+        ),
+        ("Mend the platform's client, or set `binder.leaseSeconds` to the length of its longest calls.",),
     ),
 }
 

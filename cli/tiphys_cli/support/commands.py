@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.cluster.existing import ExistingCluster
+from tiphys_cli.console import make_console, reported_errors
 from tiphys_cli.support import doctor as doctor_facts
 from tiphys_cli.support import explain as explaining
 from tiphys_cli.support import policies as listing
@@ -28,7 +26,7 @@ from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.unroute import ROUTING_NAME, UnrouteReport
 from tiphys_models.clients.unroute import unroute as free_pods
-from tiphys_models.domain.errors import InvalidInput, TiphysError, Unavailable
+from tiphys_models.domain.errors import InvalidInput, Unavailable
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: $KUBECONFIG, else ~/.kube/config")]
 Json = Annotated[bool, typer.Option("--json", help="print exactly one JSON object on standard output")]
@@ -38,7 +36,6 @@ ExtenderUrl = Annotated[
 TiphysNamespace = Annotated[str, typer.Option(help="where the chart is installed; default: found by its labels")]
 SchedulerName = Annotated[str, typer.Option(help="what routed pods name in spec.schedulerName")]
 _FEATURE_NODES = 3
-_WIDE = 160
 
 
 def explain(
@@ -52,7 +49,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Say why a pod was placed where it is: scores, features, policy, model, attempts; or why nobody asked."""
-    with _errors():
+    with reported_errors():
         name = explaining.parse_target(target)
         if not name:
             raise InvalidInput(f"{target!r} names no pod: write pod/NAME")
@@ -73,7 +70,7 @@ def doctor(
     kubeconfig: Kubeconfig = None, tiphys_namespace: TiphysNamespace = "", extender_url: ExtenderUrl = "", json: Json = False
 ) -> None:
     """Check the wiring of an installation; exit status 1 if something is broken."""
-    with _errors():
+    with reported_errors():
         config = _kubeconfig(kubeconfig)
         with ApiClient.from_kubeconfig(config) as api:
             findings = diagnose(doctor_facts.gather(api, config, tiphys_namespace, extender_url))
@@ -82,7 +79,7 @@ def doctor(
             summary = {grade: counts[grade] for grade in ("OK", "WARN", "FAIL")}
             typer.echo(orjson.dumps({"summary": summary, "findings": [finding.as_json() for finding in findings]}).decode())
         else:
-            console = _console()
+            console = make_console()
             style = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
             for finding in findings:
                 console.print(f"[{style[finding.grade]}]{finding.grade:4}[/] {finding.check:17}", end=" ")
@@ -102,8 +99,8 @@ def snapshot(
     node_label: Annotated[str, typer.Option(help="label of the series that holds the node's name")] = "node",
 ) -> None:
     """Write a cluster's nodes, pods, policies and readings to a file: no environment, no secrets, no annotations."""
-    with _errors():
-        console = _console(stderr=True)
+    with reported_errors():
+        console = make_console(stderr=True)
         taken = asyncio.run(
             snapshots.take(find_access(kubeconfig), file, prometheus, window_s, node_label, lambda line: console.print(line, markup=False))
         )
@@ -121,7 +118,7 @@ def policies(json: Json = False) -> None:
     table = Table("name", "kind", "learned", "what it does")
     for row in rows:
         table.add_row(row["name"], row["kind"], "yes" if row["learned"] else "", row["summary"])
-    _console().print(table)
+    make_console().print(table)
 
 
 def unroute(
@@ -137,7 +134,7 @@ def unroute(
         async with KubeClient(find_access(kubeconfig), user_agent="tiphys-unroute") as client:
             return await free_pods(client, routing_name, scheduler_name, dry_run=dry_run)
 
-    with _errors():
+    with reported_errors():
         report = asyncio.run(work())
         parts = {
             "removed": report.removed,
@@ -154,7 +151,7 @@ def unroute(
 
 
 def _show_report(report: UnrouteReport, scheduler_name: str, *, dry_run: bool) -> None:
-    console = _console()
+    console = make_console()
     verb = "would remove" if dry_run else "removed"
     for ref in report.removed:
         console.print(f"{verb} {ref}", markup=False)
@@ -201,7 +198,7 @@ def ask_extenders(
 
 
 def _show(found: explaining.Explanation, top: int) -> None:
-    console = _console()
+    console = make_console()
     console.print(found.headline, markup=False, style="bold")
     for sentence in found.because:
         console.print(f"  {sentence}", markup=False)
@@ -229,6 +226,8 @@ def _show(found: explaining.Explanation, top: int) -> None:
             raw = score.get("raw")
             table.add_row(str(score["node"]), str(score["score"]), "unknown" if raw is None else f"{raw:.6g}")
         console.print(table)
+    if profile := record.get("callProfile"):
+        console.print(explaining.profile_line(str(record.get("function")), profile))
     features = dict(record.get("features") or {})
     if features:
         nodes = [score["node"] for score in scores if score["node"] in features][:_FEATURE_NODES] or list(features)[:_FEATURE_NODES]
@@ -244,21 +243,3 @@ def _kubeconfig(given: Path | None) -> Path:
     if not found.exists():
         raise InvalidInput(f"no kubeconfig at {found}: set KUBECONFIG, or give --kubeconfig")
     return found
-
-
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=_WIDE)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Bad input ends with status 2, anything else that can be named with 1; one line either way."""
-    try:
-        yield
-    except InvalidInput as error:
-        _console(stderr=True).print(f"error: {error}", markup=False)
-        raise typer.Exit(2) from error
-    except (TiphysError, ClusterError) as error:
-        _console(stderr=True).print(f"error: {error}", markup=False)
-        raise typer.Exit(1) from error

@@ -14,13 +14,14 @@ from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.support.extenders import DirectDoor, Door, ForwardedDoor
 from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact
 from tiphys_cli.support.installation import Installation, extender_pods, find_installation
-from tiphys_models.api.crd import crd
+from tiphys_models.api.crd import RESOURCES, crd
+from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 _NOT_FOUND = 404
-_CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURAL}.{GROUP}"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -76,11 +77,15 @@ def _maybe(api: ApiClient, path: str) -> dict[str, Any] | None:
 
 
 def _crd(api: ApiClient) -> Literal["current", "differs", "missing"]:
-    found = _maybe(api, _CRD_PATH)
-    if found is None:
-        return "missing"
-    served = {v["name"]: v.get("schema") for v in found["spec"]["versions"]}
-    return "current" if covers(served.get(VERSION), crd()["spec"]["versions"][0]["schema"]) else "differs"
+    """Of all CRDs together: the worst."""
+    current = True
+    for resource in RESOURCES:
+        found = _maybe(api, f"{_CRDS}/{resource.crd_name}")
+        if found is None:
+            return "missing"
+        served = {v["name"]: v.get("schema") for v in found["spec"]["versions"]}
+        current = current and covers(served.get(VERSION), crd(of=resource)["spec"]["versions"][0]["schema"])
+    return "current" if current else "differs"
 
 
 def covers(found: Any, wanted: Any) -> bool:
@@ -152,6 +157,9 @@ def _access(api: ApiClient, installation: Installation) -> tuple[AccessFact, ...
     wanted += [(operator, verb, GROUP, PLURAL, "", "") for verb in reads]
     wanted += [(operator, "patch", GROUP, f"{PLURAL}/status", "", ""), (operator, "list", "", "pods", "", "")]
     wanted += [(operator, "create", "", "events", "", "")]
+    wanted += [(extender, verb, GROUP, MODELS, own, "") for verb in reads] + [(operator, verb, GROUP, MODELS, "", "") for verb in reads]
+    wanted += [(account, "get", "", "configmaps", own, "") for account in (extender, operator)]
+    wanted += [(operator, "patch", GROUP, f"{MODELS}/status", "", "")]
     wanted += [(operator, "update", "coordination.k8s.io", "leases", own, operator)]
     if installation.deployment("scheduler") is not None:
         wanted += [(scheduler, "create", "", "pods/binding", "", ""), (scheduler, "list", "", "nodes", "", "")]

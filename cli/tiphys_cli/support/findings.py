@@ -159,15 +159,15 @@ def version_of(text: str) -> tuple[int, int] | None:
 def _crd(facts: Facts) -> Iterator[Finding]:
     match facts.crd:
         case "current":
-            yield Finding("crd", "OK", "SchedulingPolicy is installed and is this release's")
+            yield Finding("crd", "OK", "the kinds are installed and are this release's")
         case "differs":
             advice = (
                 "apply manifests/crds of this release: kubectl apply --server-side -f manifests/crds (Helm does not always upgrade CRDs)"
             )
-            yield Finding("crd", "WARN", "SchedulingPolicy is installed, its schema is another release's", advice)
+            yield Finding("crd", "WARN", "the kinds are installed, a schema is another release's", advice)
         case _:
             advice = "kubectl apply --server-side -f manifests/crds, or set crds.enabled=true"
-            yield Finding("crd", "FAIL", "the kind SchedulingPolicy is not installed", advice)
+            yield Finding("crd", "FAIL", "a kind of tiphys.io is not installed", advice)
 
 
 def _deployments(facts: Facts) -> Iterator[Finding]:
@@ -317,15 +317,21 @@ def _coverage(extender: ExtenderFact) -> Iterator[Finding]:
 
 
 def _models(extender: ExtenderFact) -> Iterator[Finding]:
-    serving = {m.get("name") for m in extender.state.get("models") or () if m.get("serves")}
+    serving = {(m.get("name"), mode): m for m in extender.state.get("models") or () for mode in m.get("modes") or ()}
     for model in extender.state.get("models") or ():
         if model.get("refused"):
-            grade: Grade = "WARN" if model.get("serves") else "FAIL"
+            grade: Grade = "WARN" if any(name == model.get("name") for name, _ in serving) else "FAIL"
             yield Finding("models", grade, f"model {model.get('name')} was refused: {model.get('message')}", "publish a sound artifact")
     for route in extender.state.get("routes") or ():
-        if route.get("model") and route["model"] not in serving:
-            advice = f"mount {route['model']}.json and {route['model']}.safetensors; until then the fallback decides"
-            yield Finding("models", "FAIL", f"{route.get('policy')} needs model {route['model']}, which is not loaded", advice)
+        if not route.get("model") or route.get("mode") == "Off":
+            continue
+        model = serving.get((route["model"], route.get("mode")))
+        if model is None:
+            advice = f"tiphys model publish {route['model']}.json, or raise its stage; until then the fallback decides"
+            yield Finding("models", "FAIL", f"{route.get('policy')} needs model {route['model']}, which does not serve its mode", advice)
+        elif not model.get("windowMatches"):
+            advice = "set extender.prometheus.scrapeWindowSeconds to a window of its card, or train it for this one"
+            yield Finding("models", "WARN", f"model {route['model']} was not trained for this extender's scrape window", advice)
 
 
 def _switch(facts: Facts) -> Iterator[Finding]:

@@ -13,12 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench.commands import parse_numbers
+from tiphys_cli.model.commands import send
+from tiphys_cli.model.publishing import NAMESPACE, publication
 from tiphys_cli.train.planners import planners
 from tiphys_cli.train.selection import train_selection
+from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 if TYPE_CHECKING:
-    from tiphys_models.train.placement import Progress, Trained
+    from tiphys_models.train.checkpoints import Progress
+    from tiphys_models.train.placement import Trained
 
 train_app = typer.Typer(no_args_is_help=True, help="Train learned policies. Needs the extra `train` (torch, numba).")
 
@@ -39,6 +43,13 @@ def placement(
     steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
     workload: Annotated[str | None, typer.Option(help="train on this workload alone, such as SC; default: all of the preset's")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in --out")] = False,
+    publish: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="publish the best as this LearnedModel, stage candidate, in the cluster of $KUBECONFIG or the pod"
+        ),
+    ] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="where --publish writes: the namespace of the chart")] = NAMESPACE,
     ray: Annotated[
         bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")
     ] = False,
@@ -46,7 +57,12 @@ def placement(
     """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, workload, resume, ray, errors)
+        access = find_access() if publish else None  # hours of training must not end with a missing kubeconfig
+        card = _train(preset, parse_numbers(seeds, "seeds", least=0), out, steps, workload, resume, ray, errors)
+        if access is not None:
+            made = publication(card, publish, namespace, "candidate")
+            send(access, made)
+            errors.print(f"published {namespace}/{publish} at stage candidate, sha256 {made.sha256}")
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
@@ -80,14 +96,16 @@ def selection(
 
 def _train(
     name: str, seeds: Sequence[int], out: Path, steps: int | None, workload: str | None, resume: bool, ray: bool, errors: Console
-) -> None:
+) -> Path:
     try:
         from dataclasses import replace  # noqa: PLC0415
 
         from tiphys_models.sim.workloads import KINDS  # noqa: PLC0415
         from tiphys_models.train.export import SCRAPE_WINDOWS_S, write_artifact  # noqa: PLC0415
-        from tiphys_models.train.placement import PRESETS, train  # noqa: PLC0415
+        from tiphys_models.train.placement import train  # noqa: PLC0415
+        from tiphys_models.train.presets import PRESETS  # noqa: PLC0415
         from tiphys_models.train.rolling import roller  # noqa: PLC0415
+        from tiphys_models.train.validation import percent_on_test  # noqa: PLC0415
     except ImportError as error:
         raise InvalidInput(f"training needs more than is installed ({error.name}): pip install 'tiphys[train]'") from error
     chosen = PRESETS.get(name)
@@ -108,19 +126,23 @@ def _train(
             result = train(chosen, seed, lambda p: _tell(errors, p), checkpoint=out, resume=resume, rolls=rolls)
             results.append(result)
             _write_curve(out, result)
-            evidence = _evidence(result)
             windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
-            write_artifact(out, result.student, f"{chosen.name}-{seed}", windows, training=evidence)
+            write_artifact(out, result.student, f"{chosen.name}-{seed}", windows, training=_evidence(result))
     best = min(results, key=lambda r: r.best_pct)
     if best.best_pct == float("inf"):
         raise TiphysError("every student herds on one node; nothing was exported under the preset's name")
+    # the test split is looked at when the choice has been made
+    tests = [percent_on_test(result.student) for result in results]
+    evidence = [_evidence(result) | {"test_pct_of_hashing": round(test, 3)} for result, test in zip(results, tests, strict=True)]
     windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
-    write_artifact(out, best.student, chosen.name, windows, training=_evidence(best), training_seeds=[_evidence(r) for r in results])
-    table = Table("seed", "validation, % of hashing", "best step", "episodes", "seconds", title=chosen.name)
-    for result in results:
-        table.add_row(str(result.seed), f"{result.best_pct:.2f}", str(result.best_step), f"{result.episodes:,}", f"{result.seconds:.0f}")
+    write_artifact(out, best.student, chosen.name, windows, training=evidence[results.index(best)], training_seeds=evidence)
+    table = Table("seed", "validation, % of hashing", "test", "best step", "episodes", "seconds", title=chosen.name)
+    for result, test in zip(results, tests, strict=True):
+        figures = (f"{result.best_pct:.2f}", f"{test:.2f}", str(result.best_step), f"{result.episodes:,}", f"{result.seconds:.0f}")
+        table.add_row(str(result.seed), *figures)
     Console(highlight=False).print(table)
     Console(highlight=False).print(f"seed {best.seed} is the best by validation: {out / chosen.name}.json")
+    return out / f"{chosen.name}.json"
 
 
 def _tell(errors: Console, p: Progress) -> None:

@@ -9,48 +9,7 @@
       value: {{ ternary "0.0.0.0" "127.0.0.1" $service | quote }}
     - name: TIPHYS_EXTENDER_PORT
       value: {{ ternary "8443" "8888" $service | quote }}
-    - name: TIPHYS_EXTENDER_STATUS_HOST
-      value: "0.0.0.0"
-    - name: TIPHYS_EXTENDER_STATUS_PORT
-      value: "8080"
-    - name: TIPHYS_EXTENDER_EXPLAIN_PORT
-      value: "8081"
-    - name: TIPHYS_EXTENDER_SCHEDULER_NAME
-      value: {{ .Values.schedulerName | quote }}
-    - name: TIPHYS_EXTENDER_OWN_NAMESPACE
-      valueFrom:
-        fieldRef:
-          fieldPath: metadata.namespace
-    - name: TIPHYS_EXTENDER_SWITCH_CONFIGMAP
-      value: {{ include "tiphys.fullname" . }}-switch
-    - name: TIPHYS_EXTENDER_LOG_LEVEL
-      value: {{ .Values.extender.logLevel | quote }}
-    - name: TIPHYS_EXTENDER_DEADLINE_MS
-      value: {{ .Values.extender.deadlineMilliseconds | quote }}
-    - name: TIPHYS_EXTENDER_STALL_LIMIT_S
-      value: {{ .Values.extender.stallLimitSeconds | quote }}
-    - name: TIPHYS_EXTENDER_RESERVATION_TTL_S
-      value: {{ .Values.extender.reservationTtlSeconds | quote }}
-    - name: TIPHYS_EXTENDER_MAX_BODY_BYTES
-      value: {{ int64 .Values.extender.maxBodyBytes | quote }}
-    - name: TIPHYS_EXTENDER_MAX_NAMES
-      value: {{ int64 .Values.extender.maxNames | quote }}
-    - name: TIPHYS_EXTENDER_PROMETHEUS_URL
-      value: {{ .Values.extender.prometheus.url | quote }}
-    - name: TIPHYS_EXTENDER_SCRAPE_WINDOW_S
-      value: {{ .Values.extender.prometheus.scrapeWindowSeconds | quote }}
-    - name: TIPHYS_EXTENDER_READINGS_INTERVAL_S
-      value: {{ .Values.extender.prometheus.readingsIntervalSeconds | quote }}
-    - name: TIPHYS_EXTENDER_NODE_LABEL
-      value: {{ .Values.extender.prometheus.nodeLabel | quote }}
-    - name: TIPHYS_EXTENDER_MODELS_DIR
-      value: /models
-    - name: TIPHYS_EXTENDER_TOKEN_FILE
-      value: /run/tiphys/token/token
-    - name: TIPHYS_EXTENDER_DECISION_LOG_DIR
-      value: /var/lib/tiphys
-    - name: TIPHYS_EXTENDER_DECISION_LOG_MAX
-      value: {{ int64 .Values.extender.decisionLog.maxRecords | quote }}
+    {{- include "tiphys.decidingEnv" . | nindent 4 }}
     {{- if $service }}
     - name: TIPHYS_EXTENDER_TLS_CERT_FILE
       value: /run/tiphys/tls/tls.crt
@@ -69,24 +28,7 @@
     {{- end }}
     - name: status
       containerPort: 8080
-  startupProbe:
-    httpGet: {path: /healthz, port: status}
-    periodSeconds: 1
-    failureThreshold: 60
-  livenessProbe:
-    httpGet: {path: /healthz, port: status}
-    periodSeconds: 5
-    timeoutSeconds: 2
-    failureThreshold: 3
-  readinessProbe:
-    httpGet: {path: /readyz, port: status}
-    periodSeconds: 5
-    timeoutSeconds: 2
-    failureThreshold: 2
-  lifecycle:
-    preStop:
-      # Outlive the scheduler of the same pod, or let endpoints forget this one, before connections are refused.
-      sleep: {seconds: 5}
+  {{- include "tiphys.decidingProbes" . | nindent 2 }}
   resources:
     {{- toYaml .Values.extender.resources | nindent 4 }}
   securityContext:
@@ -107,4 +49,71 @@
 - name: decisions
   emptyDir:
     sizeLimit: {{ .Values.extender.decisionLog.sizeLimit }}
+{{- end }}
+
+{{/* What extender and binder are told alike. */}}
+{{- define "tiphys.decidingEnv" -}}
+- name: TIPHYS_EXTENDER_STATUS_HOST
+  value: "0.0.0.0"
+- name: TIPHYS_EXTENDER_STATUS_PORT
+  value: "8080"
+- name: TIPHYS_EXTENDER_EXPLAIN_PORT
+  value: "8081"
+- name: TIPHYS_EXTENDER_SCHEDULER_NAME
+  value: {{ .Values.schedulerName | quote }}
+- name: TIPHYS_EXTENDER_OWN_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: TIPHYS_EXTENDER_SWITCH_CONFIGMAP
+  value: {{ include "tiphys.fullname" . }}-switch
+- name: TIPHYS_EXTENDER_LOG_LEVEL
+  value: {{ .Values.extender.logLevel | quote }}
+- name: TIPHYS_EXTENDER_DEADLINE_MS
+  value: {{ .Values.extender.deadlineMilliseconds | quote }}
+- name: TIPHYS_EXTENDER_STALL_LIMIT_S
+  value: {{ .Values.extender.stallLimitSeconds | quote }}
+- name: TIPHYS_EXTENDER_RESERVATION_TTL_S
+  value: {{ .Values.extender.reservationTtlSeconds | quote }}
+- name: TIPHYS_EXTENDER_MAX_BODY_BYTES
+  value: {{ int64 .Values.extender.maxBodyBytes | quote }}
+- name: TIPHYS_EXTENDER_MAX_NAMES
+  value: {{ int64 .Values.extender.maxNames | quote }}
+- name: TIPHYS_EXTENDER_PROMETHEUS_URL
+  value: {{ .Values.extender.prometheus.url | quote }}
+- name: TIPHYS_EXTENDER_SCRAPE_WINDOW_S
+  value: {{ .Values.extender.prometheus.scrapeWindowSeconds | quote }}
+- name: TIPHYS_EXTENDER_READINGS_INTERVAL_S
+  value: {{ .Values.extender.prometheus.readingsIntervalSeconds | quote }}
+- name: TIPHYS_EXTENDER_NODE_LABEL
+  value: {{ .Values.extender.prometheus.nodeLabel | quote }}
+- name: TIPHYS_EXTENDER_MODELS_DIR
+  value: /models
+- name: TIPHYS_EXTENDER_TOKEN_FILE
+  value: /run/tiphys/token/token
+- name: TIPHYS_EXTENDER_DECISION_LOG_DIR
+  value: /var/lib/tiphys
+- name: TIPHYS_EXTENDER_DECISION_LOG_MAX
+  value: {{ int64 .Values.extender.decisionLog.maxRecords | quote }}
+{{- end }}
+
+{{- define "tiphys.decidingProbes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: status}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: status}
+  periodSeconds: 5
+  timeoutSeconds: 2
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: status}
+  periodSeconds: 5
+  timeoutSeconds: 2
+  failureThreshold: 2
+lifecycle:
+  preStop:
+    # Outlive the scheduler of the same pod, or let endpoints forget this one, before connections are refused.
+    sleep: {seconds: 5}
 {{- end }}

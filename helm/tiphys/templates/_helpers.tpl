@@ -81,6 +81,10 @@ app.kubernetes.io/part-of: tiphys
 {{- default (printf "%s-token" (include "tiphys.fullname" .)) .Values.token.existingSecret }}
 {{- end }}
 
+{{- define "tiphys.tenantsSecret" -}}
+{{- default (printf "%s-tenants" (include "tiphys.fullname" .)) .Values.binder.tenants.existingSecret }}
+{{- end }}
+
 {{- define "tiphys.weight" -}}
 {{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
 {{- end }}
@@ -217,6 +221,15 @@ topologySpreadConstraints:
 {{- end }}
 {{- else if not .Values.scheduler.enabled }}
 {{- fail "scheduler.enabled=false leaves the extender without a scheduler: set extender.service.enabled=true and point your own scheduler at it" }}
+{{- end }}
+{{- if .Values.binder.enabled }}
+{{- $binder := .Values.binder }}
+{{- if not (or $binder.tenants.existingSecret $binder.tenants.namespaces) }}
+{{- fail "binder.enabled needs binder.tenants.namespaces, for which the chart's own token may place calls, or binder.tenants.existingSecret" }}
+{{- end }}
+{{- if not (or $binder.tls.serverSecretName $binder.tls.insecure) }}
+{{- fail "binder.enabled needs binder.tls.serverSecretName, a kubernetes.io/tls Secret with the serving certificate; binder.tls.insecure=true sends tokens in the clear" }}
+{{- end }}
 {{- end }}
 {{- $lease := .Values.operator.lease }}
 {{- if not (and (gt (int $lease.durationSeconds) (int $lease.renewSeconds)) (gt (mul 10 (int $lease.renewSeconds)) (mul 12 (int $lease.retrySeconds)))) }}

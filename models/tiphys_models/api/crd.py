@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, generated from the pydantic models so that schema, validation and code cannot drift apart.
+"""The CustomResourceDefinitions, generated from the pydantic models so that schema, validation and code cannot drift apart.
 
 `python -m tiphys_models.api.crd` writes `manifests/crds/`. A structural schema (apiextensions.k8s.io/v1) knows neither `$ref` nor "or null"
 nor `propertyNames`: references are put in place, optional fields are simply not required, and what remains is said in CEL.
@@ -7,14 +7,17 @@ nor `propertyNames`: references are put in place, optional fields are simply not
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
+from tiphys_models.api import learned_model as lm
+from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
 from tiphys_models.api.scheduling_policy import (
     CEL_RULES,
     GROUP,
@@ -28,9 +31,110 @@ from tiphys_models.api.scheduling_policy import (
     SchedulingPolicyStatus,
 )
 
-CRD_NAME = f"{PLURAL}.{GROUP}"
-FILE_NAME = f"{GROUP}_{PLURAL}.yaml"
 KEEP_ANNOTATION = {"helm.sh/resource-policy": "keep"}
+
+Column = tuple[str, str, str, str, int]
+"""Name, type, JSON path, description, priority (1: only with -o wide)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What one CRD is made of."""
+
+    kind: str
+    plural: str
+    short_name: str
+    description: str
+    source: str
+    """Module of its models."""
+    spec: type[BaseModel]
+    status: type[BaseModel]
+    spec_description: str
+    columns: tuple[Column, ...]
+    rules: Sequence[CelRule]
+    """Over the spec."""
+    object_rules: Sequence[CelRule] = ()
+    inner_rules: Callable[[dict[str, Any]], None] = lambda schema: None
+    """Puts further rules into the schema of the spec."""
+
+    @property
+    def crd_name(self) -> str:
+        """As the API server knows it."""
+        return f"{self.plural}.{GROUP}"
+
+    @property
+    def file_name(self) -> str:
+        """In manifests/crds."""
+        return f"{GROUP}_{self.plural}.yaml"
+
+
+def _selector_rules(schema: dict[str, Any]) -> None:
+    selector = schema["properties"]["selector"]["properties"]
+    selector["matchLabels"]["x-kubernetes-validations"] = _rules([LABEL_KEYS_RULE])
+    selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(REQUIREMENT_RULES)
+
+
+def _weights_rules(schema: dict[str, Any]) -> None:
+    schema["properties"]["weights"]["x-kubernetes-validations"] = _rules(lm.WEIGHTS_RULES)
+
+
+def _of_condition(kind: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
+
+
+_AGE: Column = ("Age", "date", ".metadata.creationTimestamp", "Time since creation.", 0)
+SCHEDULING_POLICY = Resource(
+    kind=KIND,
+    plural=PLURAL,
+    short_name="sp",
+    description="Which pods of a namespace are placed by which policy, and how far that policy may go.",
+    source="scheduling_policy.py",
+    spec=SchedulingPolicySpec,
+    status=SchedulingPolicyStatus,
+    spec_description="What the user wants.",
+    columns=(
+        ("Policy", "string", ".spec.policy", "Policy that the spec asks for.", 0),
+        ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active.", 0),
+        ("Active", "string", ".status.activePolicy", "Policy that answers now.", 0),
+        ("Ready", "string", _of_condition("Ready", "status"), "Whether the policy decides as its spec says.", 0),
+        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
+        ("Model", "string", ".status.modelDigest", "sha256 of the weights.", 1),
+        ("Pods", "integer", ".status.matchingPods", "Unfinished pods that the selector matches.", 0),
+        _AGE,
+    ),
+    rules=CEL_RULES,
+    inner_rules=_selector_rules,
+)
+LEARNED_MODEL = Resource(
+    kind=lm.KIND,
+    plural=lm.PLURAL,
+    short_name="lm",
+    description="Weights of a learned policy with their card, and which modes they may serve. Read in the namespace of the release only.",
+    source="learned_model.py",
+    spec=LearnedModelSpec,
+    status=LearnedModelStatus,
+    spec_description="What is published.",
+    columns=(
+        ("Policy", "string", ".spec.policy", "Learned policy it is for.", 0),
+        ("Stage", "string", ".spec.stage", "candidate, shadow, canary, active or retired.", 0),
+        ("Accepted", "string", _of_condition("Accepted", "status"), "Whether the artifact passed its checks.", 0),
+        ("Loaded", "string", _of_condition("Loaded", "status"), "Whether the extenders serve these weights.", 0),
+        ("Reason", "string", _of_condition("Accepted", "reason"), "Why it is accepted or refused.", 0),
+        ("Served", "string", ".status.servedDigest", "sha256 of the weights in the extenders.", 1),
+        ("Evaluation", "string", ".spec.evaluation.value", "What speaks for it.", 1),
+        _AGE,
+    ),
+    rules=lm.CEL_RULES,
+    object_rules=(
+        CelRule(
+            f"size(self.metadata.name) <= {lm.NAME_MAX}",
+            f"a name has at most {lm.NAME_MAX} characters: policies refer to it in spec.model",
+            lambda obj: len(obj["metadata"]["name"]) <= lm.NAME_MAX,
+        ),
+    ),
+    inner_rules=_weights_rules,
+)
+RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL)
 
 # What pydantic writes and the API server takes as it is. Everything else is translated below or an error.
 _KEPT = frozenset(
@@ -55,17 +159,17 @@ _KEPT = frozenset(
 )
 
 
-def crd(annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+def crd(annotations: Mapping[str, str] | None = None, of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """The CRD object; `annotations` are for packagers (Helm keeps a CRD on uninstall with `KEEP_ANNOTATION`)."""
-    metadata: dict[str, Any] = {"name": CRD_NAME, "labels": {"app.kubernetes.io/part-of": "tiphys"}}
+    metadata: dict[str, Any] = {"name": of.crd_name, "labels": {"app.kubernetes.io/part-of": "tiphys"}}
     if annotations:
         metadata["annotations"] = dict(annotations)
     names = {
-        "kind": KIND,
-        "listKind": f"{KIND}List",
-        "plural": PLURAL,
-        "singular": KIND.lower(),
-        "shortNames": ["sp"],
+        "kind": of.kind,
+        "listKind": f"{of.kind}List",
+        "plural": of.plural,
+        "singular": of.kind.lower(),
+        "shortNames": [of.short_name],
         "categories": ["tiphys"],
     }
     version = {
@@ -73,8 +177,8 @@ def crd(annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "additionalPrinterColumns": _columns(),
-        "schema": {"openAPIV3Schema": object_schema()},
+        "additionalPrinterColumns": [_column(column) for column in of.columns],
+        "schema": {"openAPIV3Schema": object_schema(of)},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -84,62 +188,50 @@ def crd(annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     }
 
 
-def object_schema() -> dict[str, Any]:
-    """Schema of a whole SchedulingPolicy."""
-    return {
+def object_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
+    """Schema of a whole object."""
+    schema: dict[str, Any] = {
         "type": "object",
-        "description": "Which pods of a namespace are placed by which policy, and how far that policy may go.",
+        "description": of.description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"Always {GROUP}/{VERSION}."},
-            "kind": {"type": "string", "description": f"Always {KIND}."},
+            "kind": {"type": "string", "description": f"Always {of.kind}."},
             "metadata": {"type": "object"},
-            "spec": spec_schema(),
-            "status": status_schema(),
+            "spec": spec_schema(of),
+            "status": status_schema(of),
         },
     }
-
-
-def spec_schema() -> dict[str, Any]:
-    """Schema of `spec`, rules in CEL included."""
-    schema = _structural(SchedulingPolicySpec, defaults=True)
-    schema["description"] = "What the user wants."
-    schema["x-kubernetes-validations"] = _rules(CEL_RULES)
-    selector = schema["properties"]["selector"]["properties"]
-    selector["matchLabels"]["x-kubernetes-validations"] = _rules([LABEL_KEYS_RULE])
-    selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(REQUIREMENT_RULES)
+    if of.object_rules:
+        schema["x-kubernetes-validations"] = _rules(of.object_rules)
     return schema
 
 
-def status_schema() -> dict[str, Any]:
+def spec_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
+    """Schema of `spec`, rules in CEL included."""
+    schema = _structural(of.spec, defaults=True)
+    schema["description"] = of.spec_description
+    schema["x-kubernetes-validations"] = _rules(of.rules)
+    of.inner_rules(schema)
+    return schema
+
+
+def status_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """Schema of `status`. No defaults: whatever stands there, the operator wrote."""
-    schema = _structural(SchedulingPolicyStatus, defaults=False)
+    schema = _structural(of.status, defaults=False)
     schema["description"] = "What the operator found."
     return schema
 
 
-def render(annotations: Mapping[str, str] | None = None) -> str:
+def render(annotations: Mapping[str, str] | None = None, of: Resource = SCHEDULING_POLICY) -> str:
     """The manifest, byte for byte the same for the same models."""
-    header = "# Generated by `python -m tiphys_models.api.crd`. Do not edit: change tiphys_models/api/scheduling_policy.py.\n"
-    return header + yaml.safe_dump(crd(annotations), sort_keys=False, width=120, allow_unicode=True)
+    header = f"# Generated by `python -m tiphys_models.api.crd`. Do not edit: change tiphys_models/api/{of.source}.\n"
+    return header + yaml.safe_dump(crd(annotations, of), sort_keys=False, width=120, allow_unicode=True)
 
 
-def _columns() -> list[dict[str, Any]]:
-    ready = '.status.conditions[?(@.type=="Ready")]'
-    plain = (
-        ("Policy", "string", ".spec.policy", "Policy that the spec asks for."),
-        ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active."),
-        ("Active", "string", ".status.activePolicy", "Policy that answers now."),
-        ("Ready", "string", f"{ready}.status", "Whether the policy decides as its spec says."),
-        ("Reason", "string", f"{ready}.reason", "Why."),
-        ("Pods", "integer", ".status.matchingPods", "Unfinished pods that the selector matches."),
-        ("Age", "date", ".metadata.creationTimestamp", "Time since creation."),
-    )
-    columns: list[dict[str, Any]] = [
-        {"name": name, "type": kind, "jsonPath": path, "description": description} for name, kind, path, description in plain
-    ]
-    model = {"name": "Model", "type": "string", "jsonPath": ".status.modelDigest", "description": "sha256 of the weights.", "priority": 1}
-    return [*columns[:5], model, *columns[5:]]
+def _column(column: Column) -> dict[str, Any]:
+    name, kind, path, description, priority = column
+    return {"name": name, "type": kind, "jsonPath": path, "description": description} | ({"priority": 1} if priority else {})
 
 
 def _rules(rules: Sequence[CelRule]) -> list[dict[str, str]]:
@@ -181,12 +273,13 @@ def _convert(node: dict[str, Any], defs: Mapping[str, Any], defaults: bool, wher
 
 
 def main() -> None:
-    """Write the CRD manifest."""
-    parser = argparse.ArgumentParser(description="Write the CRD manifest from the models.")
-    parser.add_argument("--directory", type=Path, default=Path("manifests/crds"), help="where to write it (default: manifests/crds)")
+    """Write the CRD manifests."""
+    parser = argparse.ArgumentParser(description="Write the CRD manifests from the models.")
+    parser.add_argument("--directory", type=Path, default=Path("manifests/crds"), help="where to write them (default: manifests/crds)")
     directory: Path = parser.parse_args().directory
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / FILE_NAME).write_text(render(), encoding="utf-8")
+    for resource in RESOURCES:
+        (directory / resource.file_name).write_text(render(of=resource), encoding="utf-8")
 
 
 if __name__ == "__main__":

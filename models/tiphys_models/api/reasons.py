@@ -38,9 +38,53 @@ class Reason(StrEnum):
     MODEL_NOT_NEEDED = "ModelNotNeeded"
     MODEL_LOADED = "ModelLoaded"
     MODEL_MISSING = "ModelMissing"
-    """ModelLoaded=False: no card of that name where models are mounted."""
+    """ModelLoaded=False: no LearnedModel of that name, none among the mounted files, none shipped."""
     MODEL_REFUSED = "ModelRefused"
     """ModelLoaded=False: the artifact failed a check; the message names it."""
+    MODEL_STAGE = "ModelStage"
+    """ModelLoaded=False: the LearnedModel's stage does not serve the policy's mode."""
+
+
+class ModelConditionType(StrEnum):
+    """Conditions of a LearnedModel."""
+
+    ACCEPTED = "Accepted"
+    LOADED = "Loaded"
+
+
+class ModelReason(StrEnum):
+    """Why a condition of a LearnedModel has its status."""
+
+    ACCEPTED = "Accepted"
+    INVALID_SPEC = "InvalidSpec"
+    WRONG_NAMESPACE = "WrongNamespace"
+    """Accepted=False: models are read in the release's namespace only."""
+    UNREADABLE = "Unreadable"
+    """Accepted=Unknown: the operator may not read the ConfigMap."""
+    MISSING = "Missing"
+    FORBIDDEN_FORMAT = "ForbiddenFormat"
+    TOO_LARGE = "TooLarge"
+    CARD_INVALID = "CardInvalid"
+    DIGEST_MISMATCH = "DigestMismatch"
+    WEIGHTS_UNREADABLE = "WeightsUnreadable"
+    SCHEMA_MISMATCH = "SchemaMismatch"
+    SHAPE_MISMATCH = "ShapeMismatch"
+    NOT_FINITE = "NotFinite"
+    UNKNOWN_POLICY = "UnknownPolicy"
+    POLICY_MISMATCH = "PolicyMismatch"
+    """Accepted=False: the card is for another policy than the spec says."""
+    LOADED = "Loaded"
+    CANDIDATE = "Candidate"
+    """Loaded=False: checked and kept, but at this stage it serves nobody."""
+    RETIRED = "Retired"
+    LAST_GOOD = "LastGood"
+    """Loaded=False: extenders go on with an earlier version of this model."""
+    NOT_LOADED = "NotLoaded"
+    """Loaded=False: no extender has it yet."""
+    STAGE_CHANGED = "StageChanged"
+    """Event only: spec.stage was changed."""
+    EXTENDERS_UNKNOWN = "ExtendersUnknown"
+    """Loaded=Unknown: no extender could be asked."""
 
 
 class NeutralReason(StrEnum):
@@ -75,6 +119,8 @@ class FallbackReason(StrEnum):
     MODEL_MISSING = "model-missing"
     READINGS_MISSING = "readings-missing"
     """More than half of the candidates have no fresh reading."""
+    PROFILES_MISSING = "profiles-missing"
+    """No runtime has reported what calls of any function are like, and the model was trained to know."""
     SCORES_NOT_FINITE = "scores-not-finite"
     SCORES_CONSTANT = "scores-constant"
     """A learned policy that makes no difference between different nodes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -42,7 +42,9 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
 
 
-class _Api(BaseModel):
+class Api(BaseModel):
+    """Base of everything in a custom resource."""
+
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
     @model_validator(mode="before")
@@ -72,7 +74,7 @@ REQUIREMENT_RULES = (
 )
 
 
-class SelectorRequirement(_Api):
+class SelectorRequirement(Api):
     """One line of the pod selector."""
 
     key: LabelKey = Field(description="Label key.")
@@ -87,7 +89,7 @@ class SelectorRequirement(_Api):
         return self
 
 
-class PodSelector(_Api):
+class PodSelector(Api):
     """Which pods of the policy's own namespace; empty selects all of them."""
 
     match_labels: Annotated[dict[LabelKey, LabelValue], BeforeValidator(_without_nulls)] = Field(
@@ -105,7 +107,7 @@ class PodSelector(_Api):
         )
 
 
-class Canary(_Api):
+class Canary(Api):
     """Share of pods decided in mode Canary."""
 
     percent: Integer = Field(
@@ -113,7 +115,7 @@ class Canary(_Api):
     )
 
 
-class Guardrails(_Api):
+class Guardrails(Api):
     """Limits outside the policy, whatever it says."""
 
     max_reading_age_seconds: Integer = Field(
@@ -130,7 +132,7 @@ class Guardrails(_Api):
     )
 
 
-class SchedulingPolicySpec(_Api):
+class SchedulingPolicySpec(Api):
     """What the user wants."""
 
     selector: PodSelector = Field(
@@ -148,10 +150,14 @@ class SchedulingPolicySpec(_Api):
     )
     policy: PolicyName = Field(
         default=PolicyName.WARM_FIRST,
-        description="Placement policy. `faasrank` is learned and needs `model`; the others are rules. Default warm-first.",
+        description="Placement policy. `faasrank` is learned and decides by `model`; the others are rules. Default warm-first.",
     )
     model: ModelName | None = Field(
-        default=None, description="Name of the model artifact of a learned policy, as its card says. Default: the policy's own name."
+        default=None,
+        description=(
+            "Name of the model of a learned policy: a LearnedModel of Tiphys' own namespace, else a mounted file, else a shipped one. "
+            "Default: the policy's own name."
+        ),
     )
     fallback: PolicyName = Field(
         default=PolicyName.WARM_FIRST,
@@ -193,7 +199,7 @@ CEL_RULES = (
 )
 
 
-class Condition(_Api):
+class Condition(Api):
     """A Kubernetes condition."""
 
     type: str = Field(max_length=63, description="What it speaks about.")
@@ -204,7 +210,7 @@ class Condition(_Api):
     last_transition_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed.")
 
 
-class DecisionCounters(_Api):
+class DecisionCounters(Api):
     """What the extender reported since the operator started to count."""
 
     scored: int = Field(default=0, ge=0, description="Answers by the policy.")
@@ -214,7 +220,7 @@ class DecisionCounters(_Api):
     shadow_compared: int = Field(default=0, ge=0, description="Shadow decisions whose pod has been bound.")
 
 
-class SchedulingPolicyStatus(_Api):
+class SchedulingPolicyStatus(Api):
     """What the operator found."""
 
     observed_generation: int = Field(default=0, ge=0, description="Generation of the spec this status speaks of.")
@@ -233,10 +239,18 @@ class SchedulingPolicyStatus(_Api):
 
 def parse_spec(obj: dict[str, Any]) -> SchedulingPolicySpec:
     """The spec of a SchedulingPolicy object; InvalidInput says which field is wrong."""
+    return parse(SchedulingPolicySpec, obj, "is missing; `spec: {}` is enough for all defaults")
+
+
+Spec = TypeVar("Spec", bound=Api)
+
+
+def parse(model: type[Spec], obj: dict[str, Any], missing: str) -> Spec:
+    """The spec of any object of the group; InvalidInput says which field is wrong, or `missing`."""
     if obj.get("spec") is None:
-        raise InvalidInput("spec: is missing; `spec: {}` is enough for all defaults")
+        raise InvalidInput(f"spec: {missing}")
     try:
-        return SchedulingPolicySpec.model_validate(obj["spec"])
+        return model.model_validate(obj["spec"])
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(["spec", *map(str, problem["loc"])])

@@ -23,8 +23,10 @@ def score_rows(
     # in place: a request judges a dozen nodes, where every temporary costs as much as the arithmetic
     hidden = encoded - mean
     hidden /= scale
-    hidden = np.where(np.isnan(hidden), np.float32(0), hidden)
-    hidden = np.minimum(np.maximum(hidden, np.float32(-clip)), np.float32(clip))
+    hidden = np.clip(hidden, np.float32(-clip), np.float32(clip))
+    missing = np.isnan(hidden)
+    if missing.any():
+        hidden = np.where(missing, np.float32(0), hidden)
     hidden = hidden @ weight_0
     hidden += bias_0
     np.tanh(hidden, hidden)

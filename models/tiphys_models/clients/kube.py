@@ -15,6 +15,8 @@ from tiphys_models.domain.errors import Unavailable
 PAGE = 500  # a list of 10,000 pods at once costs 338 MB, in pages of 500 it costs 79
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 """Accept header of a list without spec and status: a tenth of the bytes where labels are all that is asked for."""
+METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+"""The same of one object: whether it changed, without its bytes."""
 _CLIP = 300
 
 

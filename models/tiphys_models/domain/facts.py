@@ -80,23 +80,19 @@ def image_name(image: str) -> str:
 
 def pod_requests(spec: Mapping[str, Any]) -> tuple[int, int]:
     """(milli-cores, bytes) the scheduler counts: containers and sidecars, or the largest init container, plus overhead."""
-    sums = [0, 0]
-    peak = [0, 0]
+    cpu = memory = peak_cpu = peak_memory = 0
     for container in spec.get("initContainers") or ():
-        need = _requests(container)
+        need_cpu, need_memory = _requests(container)
+        peak_cpu, peak_memory = max(peak_cpu, cpu + need_cpu), max(peak_memory, memory + need_memory)
         if container.get("restartPolicy") == "Always":  # a sidecar keeps running beside the containers
-            sums = [sums[0] + need[0], sums[1] + need[1]]
-            peak = [max(peak[0], sums[0]), max(peak[1], sums[1])]
-        else:
-            peak = [max(peak[0], sums[0] + need[0]), max(peak[1], sums[1] + need[1])]
+            cpu, memory = cpu + need_cpu, memory + need_memory
     for container in spec.get("containers") or ():
-        need = _requests(container)
-        sums = [sums[0] + need[0], sums[1] + need[1]]
-    overhead = spec.get("overhead") or {}
-    return (
-        max(sums[0], peak[0]) + cpu_milli(overhead.get("cpu", 0)),
-        max(sums[1], peak[1]) + memory_bytes(overhead.get("memory", 0)),
-    )
+        need_cpu, need_memory = _requests(container)
+        cpu, memory = cpu + need_cpu, memory + need_memory
+    cpu, memory = max(cpu, peak_cpu), max(memory, peak_memory)
+    if overhead := spec.get("overhead"):
+        return cpu + cpu_milli(overhead.get("cpu", 0)), memory + memory_bytes(overhead.get("memory", 0))
+    return cpu, memory
 
 
 def _requests(container: Mapping[str, Any]) -> tuple[int, int]:

@@ -41,6 +41,8 @@ class OpenCalls:
     """
 
     now_s: float
+    rows: int
+    """Length of the table of all known nodes."""
     node_row: IntArray
     """Row in the table of all known nodes; -1 for a node nobody knows (yet)."""
     at_s: FloatArray
@@ -50,13 +52,21 @@ class OpenCalls:
     """Whether an idle instance was in sight then."""
     memory_bytes: FloatArray
     profiles: FloatArray
-    """float64[functions, 5] in the order of `PROFILE_QUANTITIES`; NaN where nobody has reported."""
+    """float64[functions + 1, 5] in the order of `PROFILE_QUANTITIES`; the mean of the others where nobody has reported, and last,
+    for functions without any call so far; NaN where nobody has reported anything."""
     own_function: int
     """-1 before its first call."""
     read_at_s: FloatArray
     """Per candidate: when its node was sampled; NaN never."""
     idle_memory_bytes: FloatArray
     """Per candidate: memory of all idle instances."""
+
+
+def filled(profiles: FloatArray) -> FloatArray:
+    """Rows with the mean of all known functions where nobody has reported, and one row more, which is that mean."""
+    known = profiles[~np.isnan(profiles).any(axis=1)]
+    typical = known.mean(axis=0) if len(known) else np.full(profiles.shape[1], np.nan)
+    return np.vstack([np.where(np.isnan(profiles), typical, profiles), typical])
 
 
 class CallTable:
@@ -116,11 +126,11 @@ class CallTable:
             self._node_row[row] = node_row
 
     def seen(
-        self, now_s: float, profiles: FloatArray, own_function: int, read_at_s: FloatArray, idle_memory_bytes: FloatArray
+        self, now_s: float, rows: int, profiles: FloatArray, own_function: int, read_at_s: FloatArray, idle_memory_bytes: FloatArray
     ) -> OpenCalls:
         """The columns, without copies."""
         n = len(self)
         return OpenCalls(
-            now_s, self._node_row[:n], self._at_s[:n], self._function[:n], self._warm[:n], self._memory[:n], profiles,
+            now_s, rows, self._node_row[:n], self._at_s[:n], self._function[:n], self._warm[:n], self._memory[:n], profiles,
             own_function, read_at_s, idle_memory_bytes,
         )  # fmt: skip

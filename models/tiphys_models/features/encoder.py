@@ -33,15 +33,13 @@ def encode_outlook(view: CandidateView) -> FloatArray:
     encoded = base_rows(
         view.node_readings, view.available_memory_bytes, view.inflight, view.idle_instances, request.memory_bytes, view.init_time_s, WIDTH
     )
-    place = np.full(max(int(view.rows.max(initial=-1)), int(calls.node_row.max(initial=-1))) + 2, -1, np.int64)
+    place = np.full(calls.rows + 1, -1, np.int64)
     place[view.rows] = np.arange(len(view.rows))
     on = place[calls.node_row]  # an unknown node is -1: the last entry, which is nobody's
-    here = np.flatnonzero(on >= 0)
+    here = (on >= 0).nonzero()[0]
     of = calls.function[here]
-    known = calls.profiles[~np.isnan(calls.profiles).any(axis=1)]
-    typical = known.mean(axis=0) if len(known) else np.full(calls.profiles.shape[1], np.nan)
-    profiles = np.where(np.isnan(calls.profiles), typical, calls.profiles)
-    warm = calls.warm[here]
+    profiles = calls.profiles
+    cold = (~calls.warm[here]).view(np.int8)  # 0 and 1: seconds warm or cold, then core-seconds warm or cold
     add_outlook(
         encoded,
         np.maximum(view.cores, 1e-3),
@@ -51,11 +49,11 @@ def encode_outlook(view: CandidateView) -> FloatArray:
         view.idle_instances,
         calls.idle_memory_bytes,
         request.memory_bytes,
-        profiles[calls.own_function] if calls.own_function >= 0 else typical,
+        profiles[calls.own_function],
         on[here],
         calls.now_s - calls.at_s[here],
-        np.where(warm, profiles[of, 0], profiles[of, 1]),
-        np.where(warm, profiles[of, 2], profiles[of, 3]),
+        profiles[of, cold],
+        profiles[of, cold + 2],
         profiles[of, 4],
         calls.memory_bytes[here],
         of == calls.own_function,
@@ -72,7 +70,10 @@ ENCODERS: dict[str, tuple[int, Callable[[CandidateView], FloatArray]]] = {
 
 def known_encoded(encoded: FloatArray) -> BoolArray:
     """The same of rows that are encoded already."""
-    return np.asarray(~np.isnan(encoded[:, :_NODE]).all(axis=1))
+    known = np.asarray(~np.isnan(encoded[:, 0]))
+    if not known.all():  # a reading of one kind is nearly always one of all kinds
+        known |= ~np.isnan(encoded[:, 1:_NODE]).all(axis=1)
+    return known
 
 
 def known_rows(view: CandidateView) -> BoolArray:

@@ -49,7 +49,7 @@ def base_rows(
     width: int,
 ) -> FloatArray:
     """float32[candidates, width], the first 26 columns filled in the order of `FEATURES`; what nobody measured is NaN."""
-    encoded = np.empty((len(inflight), width), dtype=np.float32)
+    encoded = np.empty((width, len(inflight)), dtype=np.float32).T  # filled and read column by column
     encoded[:, :_READINGS] = readings
     encoded[:, _READINGS] = available_bytes
     encoded[:, _READINGS + 1] = inflight
@@ -88,7 +88,7 @@ def add_outlook(
     chance = np.exp(-open_age_s / np.maximum(open_alone_s * stretch[open_row], _LEAST_S))
     same = open_same * 1.0
     work_left = np.bincount(open_row, open_work * chance, nodes) / cores
-    warm = np.nan_to_num(idle) >= 1.0
+    warm = idle >= 1.0  # unknown is not warm
     column = _BASE
     encoded[:, column] = cores
     encoded[:, column + 1] = capacity
@@ -104,5 +104,5 @@ def add_outlook(
     encoded[:, column + 11] = np.where(warm, profile[2], profile[3]) / cores
     encoded[:, column + 12] = np.where(warm, profile[0], profile[1])
     encoded[:, column + 13] = profile[4] / cores
-    encoded[:, column + 14] = work_left.mean()
+    encoded[:, column + 14] = work_left.sum() / nodes
     encoded[:, column + 15] = idle.max()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,23 +16,8 @@ from tiphys_models.policies.protocol import PlacementPolicy
 _Key = tuple[str, str, str, int, int, tuple[str, ...], float]
 
 
-_REFRESHED = 64
-
-
-@runtime_checkable
-class BatchPolicy(Protocol):
-    """A policy that judges encoded rows, each of another request if need be."""
-
-    def score_encoded(self, encoded: FloatArray) -> FloatArray:
-        """One score a row."""
-        ...
-
-
 @dataclass(slots=True)
 class _Kept:
-    batch: BatchPolicy | None
-    request: PlacementRequest
-    init_time_s: float
     scores: FloatArray
     versions: IntArray
 
@@ -59,23 +42,6 @@ class ScoreCache:
             versions[stale] = view.version
         return scores[rows]
 
-    def refresh(self, state: PlacementState, row: int) -> None:
-        """Judge one row again for everybody who keeps scores of the same network, in one pass.
-
-        A reservation makes its row stale for every function. Judged together right after the answer, the row costs one pass of the
-        network; judged call by call, each of the next calls would pay for a pass of its own while its scheduler waits.
-        """
-        entries = [entry for entry in islice(reversed(self._kept.values()), _REFRESHED) if entry.batch is not None]
-        newest = entries[0].batch if entries else None
-        if newest is None:
-            return
-        kept = [entry for entry in entries if entry.batch is newest and row < len(entry.scores)]
-        encoded = state.encode_row(row, [entry.request for entry in kept], [entry.init_time_s for entry in kept])
-        version = state.nodes.version[row]
-        for entry, score in zip(kept, newest.score_encoded(encoded).tolist(), strict=True):
-            entry.scores[row] = score
-            entry.versions[row] = version
-
     def _entry(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest) -> _Kept:
         init_time_s = state.init_time_s(request.function)
         key = (
@@ -87,8 +53,7 @@ class ScoreCache:
         if entry is None:
             if len(self._kept) >= self._max_entries:
                 del self._kept[next(iter(self._kept))]
-            batch = policy if isinstance(policy, BatchPolicy) else None
-            entry = _Kept(batch, request, init_time_s, np.full(capacity, np.nan), np.full(capacity, -1, np.int64))
+            entry = _Kept(np.full(capacity, np.nan), np.full(capacity, -1, np.int64))
         elif len(entry.scores) < capacity:
             entry.scores, entry.versions = grown(entry.scores, capacity, math.nan), grown(entry.versions, capacity, -1)
         self._kept[key] = entry

@@ -19,9 +19,11 @@ import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls
+from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls, filled
 from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
+from tiphys_models.placement.idle import IdleInstances
+from tiphys_models.placement.starts import StartTimes
 from tiphys_models.placement.table import (
     CORES,
     CPU_REQUESTED_MILLI,
@@ -33,9 +35,6 @@ from tiphys_models.placement.table import (
     NodeTable,
     grown,
 )  # fmt: skip
-
-_INIT_TIME_WEIGHT = 0.2
-_INIT_TIME_STEP = 0.1  # kept scores depend on it: publish only changes of 10 % and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +88,11 @@ class _Placement:
         )  # fmt: skip
 
 
-def _nothing() -> FloatArray:
-    return np.zeros(0)
-
-
 @dataclass(slots=True)
 class _FunctionState:
-    idle: FloatArray = field(default_factory=_nothing)
-    """Empty until a runtime reports: three columns a function would be 200 kB each on 5,000 nodes, for nothing."""
-    idle_at_s: FloatArray = field(default_factory=_nothing)
-    taken: FloatArray = field(default_factory=_nothing)
-    recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid -> node, when: newer than some report
+    index: int
+    """Row of its profile."""
     unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
-    init_time_s: float = math.nan
-    init_time_mean_s: float = math.nan
-    index: int = 0
-    memory_bytes: float = 0.0  # as its newest placement asked for
-
-    @property
-    def reported(self) -> bool:
-        """Whether any runtime has ever reported idle instances while this function was known."""
-        return len(self.idle) > 0
 
 
 class PlacementState:
@@ -124,9 +107,12 @@ class PlacementState:
         self._functions: dict[str, _FunctionState] = {}
         self._schedulable: set[str] = set()
         self._newest: tuple[float, str] = (-math.inf, "")
-        self._starts_seen: dict[str, None] = {}
+        self._starts = StartTimes()
+        self._idle = IdleInstances(self.nodes)
         self._calls = CallTable()
         self._profiles = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
+        self._filled_profiles: FloatArray | None = None
+        self._has_profiles = False
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -138,11 +124,7 @@ class PlacementState:
         (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
         if new:
             row = self.nodes.row_of[facts.name]
-            for function in self._functions.values():
-                if function.reported:
-                    self._fit(function)
-                    function.idle[row] = function.idle_at_s[row] = math.nan
-                    function.taken[row] = 0
+            self._idle.forget_row(row)
             for placement in self._nodeless.pop(facts.name, {}).values():  # pods that were seen before their node
                 self._count(placement, +1)
                 self._calls.put_on(placement.uid, row)
@@ -157,7 +139,7 @@ class PlacementState:
             self.finished(facts.uid)
         elif facts.node:
             self.bound(facts, now_s)
-        self._learn_start(facts)
+        self._starts.learn(facts)
 
     def bound(self, facts: PodFacts, now_s: float) -> None:
         """A pod runs, or will run, on its node: the reservation, right or wrong, gives way to the truth."""
@@ -226,11 +208,7 @@ class PlacementState:
                 function.unfinished[placement.node] = left
             else:
                 function.unfinished.pop(placement.node, None)
-        if function is not None and (recent := function.recent.pop(uid, None)) is not None:
-            row = self.nodes.row_of[recent[0]]
-            if row != UNKNOWN and function.reported and recent[1] > function.idle_at_s[row]:
-                function.taken[row] -= 1
-                self.nodes.touch(row)
+        self._idle.finished(placement.function, uid)
 
     def expire(self, now_s: float) -> int:
         """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
@@ -247,12 +225,8 @@ class PlacementState:
             self.nodes.readings[row] = np.nan
             self.nodes.read_at_s[row] = np.nan
             self.nodes.touch(int(row))
-        for function in self._functions.values():
-            if not function.reported:
-                continue
-            for row in np.flatnonzero(function.idle_at_s < now_s - self.limits.max_idle_age_s):
-                function.idle[row] = function.idle_at_s[row] = math.nan
-                self.nodes.touch(int(row))
+        for row in self._idle.expire(now_s - self.limits.max_idle_age_s).tolist():
+            self.nodes.touch(row)
         return len(lapsed)
 
     def forget_pods_except(self, uids: set[str]) -> None:
@@ -303,32 +277,30 @@ class PlacementState:
         rows = self.nodes.rows(reporting)
         known = rows != UNKNOWN
         rows, times = rows[known], times[known]
-        heard = set(reporting)
-        for name in counts.keys() | self._functions.keys():
-            function = self._function(name)
-            self._fit(function)
-            function.idle[rows] = 0
-            function.idle_at_s[rows] = times
-            for node, count in counts.get(name, {}).items():
-                row = self.nodes.row_of[node]
-                if row != UNKNOWN and node in heard:
-                    function.idle[row] = count
-            newer: dict[str, tuple[str, float]] = {}
-            function.taken[:] = 0
-            for uid, (node, at_s) in function.recent.items():
-                row = self.nodes.row_of[node]
-                if row == UNKNOWN or at_s <= function.idle_at_s[row]:
-                    continue  # the report has seen it
-                newer[uid] = (node, at_s)
-                function.taken[row] += 1
-            function.recent = newer
+        for name in counts:
+            self._function(name)
+        self._idle.report(self._functions, counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
         self.nodes.touch_all()
 
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What calls of these functions are like alone on a node, as runtimes report it."""
         for name, profile in profiles.items():
             self._profiles[self._function(name).index] = profile.as_row()
+        self._filled_profiles = None
+        self._has_profiles |= bool(profiles)
         self.nodes.touch_all()
+
+    @property
+    def has_profiles(self) -> bool:
+        """Whether anything was reported of any function."""
+        return self._has_profiles
+
+    def profile(self, function: str) -> FunctionProfile | None:
+        """What was reported of a function; None if nothing was."""
+        known = self._functions.get(function)
+        if known is None or np.isnan(self._profiles[known.index]).any():
+            return None
+        return FunctionProfile(*self._profiles[known.index].tolist())
 
     # ---- what policies see ---------------------------------------------------------------------------------------
 
@@ -336,7 +308,6 @@ class PlacementState:
         """The columns of these rows for this request."""
         nodes = self.nodes
         function = self._functions.get(request.function)
-        idle = _idle(function, rows)
         numbers = nodes.numbers[rows]
         cores, memory_capacity = numbers[:, CORES], numbers[:, MEMORY_CAPACITY]
         return CandidateView(
@@ -353,56 +324,33 @@ class PlacementState:
             available_cpu_milli=cores * 1000 - numbers[:, CPU_REQUESTED_MILLI],
             inflight=numbers[:, INFLIGHT],
             inflight_memory_bytes=numbers[:, INFLIGHT_MEMORY],
-            idle_instances=idle,
+            idle_instances=self._idle.left(request.function, rows),
             image_present=nodes.images_present(request.images, rows),
             init_time_s=self.init_time_s(request.function),
             calls=partial(self._open_calls, -1 if function is None else function.index, rows),
         )
 
     def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
-        return self._calls.seen(self._now_s, self._profiles, own_function, self.nodes.read_at_s[rows], self._idle_memory(rows))
-
-    def _idle_memory(self, rows: IntArray) -> FloatArray:
-        total = np.zeros(len(rows))
-        for function in self._functions.values():
-            if function.reported:
-                total += _idle(function, rows) * function.memory_bytes
-        return total
+        if self._filled_profiles is None:
+            self._filled_profiles = filled(self._profiles)
+        return self._calls.seen(
+            self._now_s, self.nodes.capacity, self._filled_profiles, own_function, self.nodes.read_at_s[rows], self._idle.total_bytes(rows)
+        )
 
     def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
         """What `view` would show of a few rows now, for the price of a few copies: to be looked at later, if ever."""
         nodes = self.nodes
-        function = self._functions.get(request.function)
         return Glimpse(
             readings=nodes.readings[rows],
             numbers=nodes.numbers[rows],
-            idle_instances=_idle(function, rows),
+            idle_instances=self._idle.left(request.function, rows),
             requested_memory_bytes=request.memory_bytes,
             init_time_s=self.init_time_s(request.function),
         )
 
-    def encode_row(self, row: int, requests: Sequence[PlacementRequest], init_times_s: Sequence[float]) -> FloatArray:
-        """float32[requests, 26]: one node as each of these requests sees it."""
-        nodes = self.nodes
-        encoded = np.empty((len(requests), len(FEATURES)), np.float32)
-        encoded[:, : len(NODE_READINGS)] = nodes.readings[row]
-        encoded[:, COLUMN["avail_memory"]] = nodes.memory_capacity[row] - nodes.memory_requested[row]
-        encoded[:, COLUMN["inflight"]] = nodes.inflight[row]
-        encoded[:, COLUMN["warm"]] = [self._idle_instances(request.function, row) for request in requests]
-        encoded[:, COLUMN["requested_memory"]] = [request.memory_bytes for request in requests]
-        encoded[:, COLUMN["init_time"]] = init_times_s
-        return encoded
-
-    def _idle_instances(self, name: str, row: int) -> float:
-        function = self._functions.get(name)
-        if function is None or not function.reported:
-            return math.nan
-        return max(float(function.idle[row] - function.taken[row]), 0.0)  # NaN stays NaN
-
     def init_time_s(self, function: str) -> float:
         """Moving mean of scheduled-to-ready of this function's pods; NaN before the first."""
-        known = self._functions.get(function)
-        return math.nan if known is None else known.init_time_s
+        return self._starts.of(function)
 
     def memory(self) -> PlacementMemory:
         """What policies remember."""
@@ -442,15 +390,11 @@ class PlacementState:
                 self._newest = (placement.at_s, placement.node)
             function = self._function(placement.function)
             function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
-            function.memory_bytes = placement.memory_bytes
             row = self.nodes.row_of[placement.node]
             if warm is None:
-                warm = row != UNKNOWN and function.reported and bool(function.idle[row] - function.taken[row] >= 1)
+                warm = self._idle.can_take(placement.function, row)
             self._calls.add(placement.uid, row, placement.at_s, function.index, warm, placement.memory_bytes)
-            if row != UNKNOWN and not (function.reported and placement.at_s <= function.idle_at_s[row]):
-                function.recent[placement.uid] = (placement.node, placement.at_s)
-                if function.reported:
-                    function.taken[row] += 1
+            self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, placement.memory_bytes)
 
     def _count(self, placement: _Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
@@ -480,35 +424,5 @@ class PlacementState:
             function = self._functions[name] = _FunctionState(index=index)
             if index == len(self._profiles):
                 self._profiles = grown(self._profiles, 2 * index, math.nan)
-        elif function.reported:
-            self._fit(function)
+                self._filled_profiles = None
         return function
-
-    def _fit(self, function: _FunctionState) -> None:
-        capacity = self.nodes.capacity
-        if len(function.idle) < capacity:
-            function.idle = grown(function.idle, capacity, math.nan)
-            function.idle_at_s = grown(function.idle_at_s, capacity, math.nan)
-            function.taken = grown(function.taken, capacity, 0)
-
-    def _learn_start(self, facts: PodFacts) -> None:
-        if facts.ready_s is None or facts.scheduled_s is None or not facts.function or facts.uid in self._starts_seen:
-            return
-        self._starts_seen[facts.uid] = None
-        if len(self._starts_seen) > 10_000:
-            del self._starts_seen[next(iter(self._starts_seen))]
-        function = self._function(facts.function)
-        took_s = max(facts.ready_s - facts.scheduled_s, 0.0)
-        if math.isnan(function.init_time_mean_s):
-            function.init_time_mean_s = took_s
-        else:
-            function.init_time_mean_s += _INIT_TIME_WEIGHT * (took_s - function.init_time_mean_s)
-        if not abs(function.init_time_mean_s - function.init_time_s) <= _INIT_TIME_STEP * max(function.init_time_s, 0.1):
-            function.init_time_s = function.init_time_mean_s
-
-
-def _idle(function: _FunctionState | None, rows: IntArray) -> FloatArray:
-    """Idle instances less newer placements; NaN where nobody reports."""
-    if function is None or not function.reported:
-        return np.full(len(rows), np.nan)
-    return np.asarray(np.maximum(function.idle[rows] - function.taken[rows], 0))

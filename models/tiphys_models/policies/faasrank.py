@@ -9,6 +9,7 @@ import numpy as np
 from tiphys_models.artifacts.score_network import ScoreNetwork
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.encoder import ENCODERS, known_encoded
+from tiphys_models.features.outlook import SCHEMA_OUTLOOK
 from tiphys_models.features.readings import CandidateView, PlacementMemory
 from tiphys_models.features.schema import SCHEMA
 
@@ -26,6 +27,11 @@ class FaaSRank:
         return self.network.card.feature_schema == SCHEMA
 
     @property
+    def reads_profiles(self) -> bool:
+        """Whether it is worth nothing where no runtime reports what calls are like."""
+        return self.network.card.feature_schema == SCHEMA_OUTLOOK
+
+    @property
     def epsilon(self) -> float:
         """From the card: differences below it are noise of the readings."""
         return self.network.card.epsilon
@@ -37,8 +43,5 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
-        return self.score_encoded(ENCODERS[self.network.card.feature_schema][1](view))
-
-    def score_encoded(self, encoded: FloatArray) -> FloatArray:
-        """The same of rows as the encoder makes them, whichever node and request each one speaks of."""
+        encoded = ENCODERS[self.network.card.feature_schema][1](view)
         return np.where(known_encoded(encoded), self.network(encoded), np.nan)

@@ -1,0 +1,33 @@
+"""What commands share when they speak to people: width, and one line for an error that can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_models.domain.errors import InvalidInput, TiphysError
+
+_WIDE = 160
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """As wide as the terminal; wide enough for a table where there is none."""
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=_WIDE)
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Bad input ends with status 2, anything else that can be named with 1; one line either way."""
+    try:
+        yield
+    except InvalidInput as error:
+        make_console(stderr=True).print(f"error: {error}", markup=False)
+        raise typer.Exit(2) from error
+    except (TiphysError, ClusterError) as error:
+        make_console(stderr=True).print(f"error: {error}", markup=False)
+        raise typer.Exit(1) from error

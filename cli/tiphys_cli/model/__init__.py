@@ -1,0 +1,1 @@
+"""`tiphys model`: learned models in a cluster."""

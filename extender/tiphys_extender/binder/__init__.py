@@ -1,0 +1,1 @@
+"""The binder: places calls, not pods, for platforms that ask over HTTP. The same decision, another door."""

@@ -1,0 +1,39 @@
+"""Metrics of the binder: the extender's under its own name, and what only calls have."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+from tiphys_extender.binder.refused import CODES, REASONS
+from tiphys_extender.metrics import Metrics
+
+FINISHED = ("released", "unknown")
+
+
+class BinderMetrics(Metrics):
+    """Label sets are fixed and start at zero; nothing is labelled by tenant, function, node or placement."""
+
+    service = "binder"
+    codes = CODES
+    refusals = REASONS
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"tiphys_binder_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"tiphys_binder_{name}", text, registry=self.registry)
+
+        self.open = gauge("open_placements", "Placements neither finished nor expired.")
+        finished = counter("finished_total", "Calls of finished, by whether there was something to release.", "result")
+        self.finished = {result: finished.labels(result) for result in FINISHED}
+        self.expired = counter("leases_expired_total", "Placements that were neither finished nor renewed in time.")
+        self.relearned = counter("placements_relearned_total", "Placements taken from a caller because this process did not know them.")
+        self.replayed = counter("replayed_answers_total", "Answers given again for an idempotency key.")
+        self.outside_pool = counter("candidates_outside_pool_total", "Candidates left out because they are not in the pool.")
+        self.pool_nodes = gauge("pool_nodes", "Nodes of the pool.")
+        self.both_doors = gauge("pool_nodes_of_both_doors", "Nodes of the pool that hold pods which our scheduler placed.")
+        self.tenants = gauge("tenants", "Tenants that may call.")
+        self.tenants_refused = counter("tenants_file_refused_total", "Changed tenants files that could not be used.")

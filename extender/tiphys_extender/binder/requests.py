@@ -1,0 +1,103 @@
+"""What callers send about placements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from tiphys_extender.binder.refused import Refused
+from tiphys_models.api.scheduling_policy import LabelKey, LabelValue, PodSelector
+from tiphys_models.domain.errors import TiphysError
+from tiphys_models.domain.quantity import cpu_milli, memory_bytes
+
+_LARGEST = 2**50  # a petabyte, or as many milli-cores: sums of many stay exact
+_LONGEST_QUANTITY = 32
+
+
+def _quantity(parse: Callable[[str | float], int]) -> BeforeValidator:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > _LONGEST_QUANTITY:
+            raise ValueError("give a Kubernetes quantity such as 500m, 2 or 256Mi")
+        try:
+            amount = parse(value)
+        except (TiphysError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+        if not 0 <= amount <= _LARGEST:
+            raise ValueError("give a quantity between 0 and 1Pi")
+        return amount
+
+    return BeforeValidator(read)
+
+
+Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+Function = Annotated[LabelValue, StringConstraints(min_length=1)]
+NodeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+CpuMilli = Annotated[int, _quantity(cpu_milli)]
+MemoryBytes = Annotated[int, _quantity(memory_bytes)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class NodeSelector(PodSelector):
+    """Which nodes of the pool; a key that means nothing is refused, because it would select everything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PlaceCall(_Request):
+    """One call of a function that wants a node."""
+
+    namespace: Namespace
+    function: Function
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    """Like a pod's: they choose the SchedulingPolicy."""
+    cpu: CpuMilli = 0
+    memory: MemoryBytes = 0
+    images: list[Annotated[str, StringConstraints(min_length=1, max_length=512)]] = Field(default_factory=list, max_length=16)
+    candidates: list[NodeName] | None = Field(default=None, min_length=1, max_length=100_000)
+    selector: NodeSelector | None = None
+    limit: int = Field(default=10, ge=1, le=100)
+    """How many of the ranked nodes are answered."""
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_name_nodes(self) -> PlaceCall:
+        if (self.candidates is None) == (self.selector is None):
+            raise ValueError("give either candidates or selector; an empty selector means every node of the pool")
+        return self
+
+
+class Report(_Request):
+    """What a caller says of a placement it has: where it runs, and what the binder would need to know if it had forgotten it."""
+
+    node: NodeName | None = None
+    namespace: Namespace | None = None
+    function: Function | None = None
+    cpu: CpuMilli = 0
+    memory: MemoryBytes = 0
+
+
+_Model = TypeVar("_Model", bound=_Request)
+
+
+def parse(model: type[_Model], body: bytes) -> _Model:
+    """From a body; Refused says which field is wrong, and never quotes what was sent."""
+    try:
+        content = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError:
+        raise Refused("not-json", "the body is not JSON") from None
+    if not isinstance(content, dict):
+        raise Refused("not-an-object", "the body is not a JSON object")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        raise Refused("invalid", f"{where}: {message}" if where else message) from None

@@ -1,0 +1,71 @@
+"""The binder's process: the extender's, with another listener, a pool of nodes and leases."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tiphys_extender.answer import AnswerLimits
+from tiphys_extender.binder.app import make_binder_app
+from tiphys_extender.binder.leases import Leases
+from tiphys_extender.binder.metrics import BinderMetrics
+from tiphys_extender.binder.placer import Placer
+from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
+from tiphys_extender.binder.replies import Replies
+from tiphys_extender.binder.settings import read_binder_settings
+from tiphys_extender.binder.tenants import Tenants
+from tiphys_extender.learned_models import LearnedModels
+from tiphys_extender.server import Parts, run
+from tiphys_extender.settings import PREFIX, Settings
+from tiphys_extender.watches import Watches
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import InvalidInput
+
+_PERIOD_S = 0.5
+_MIB = 2**20
+
+
+def run_binder() -> int:
+    """The whole life of the process; its exit code."""
+    return run(BinderParts)
+
+
+class BinderParts(Parts):
+    """Everything that runs in a binder."""
+
+    service = "binder"
+    asked = "calls"
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        own = read_binder_settings()
+        if settings.snapshot is not None:
+            raise InvalidInput(f"the binder watches an API server: unset {PREFIX}SNAPSHOT")
+        if own.tenants_file is None:
+            raise InvalidInput("the binder needs a tenants file")
+        metrics = BinderMetrics()
+        super().__init__(settings, clock, metrics)
+        self._binder_metrics = metrics
+        self.pool = Pool(own.pool_selector)
+        self.leases = Leases(own.lease_s, own.max_open)
+        self.tenants = Tenants(own.tenants_file, metrics)
+        self.replies = Replies(own.max_replies_mib * _MIB)
+        limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
+        self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
+        self._jobs.append(self._tick)
+
+    async def _tick(self) -> None:
+        while True:
+            self.placer.tick()
+            self.tenants.reload_if_changed()
+            await asyncio.sleep(_PERIOD_S)
+
+    def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
+        nodes = PoolNodeSink(self.world, self.pool)
+        pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
+        switch = self._settings.switch_configmap
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods)
+
+    async def _listen_hot(self) -> str:
+        settings = self._settings
+        app = make_binder_app(self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes)
+        return self._listen(app, settings.host, settings.port, self.tls)

@@ -1,0 +1,47 @@
+"""What the binder alone is told, each as TIPHYS_BINDER_<NAME>; what it shares with the extender keeps the extender's variables."""
+
+from __future__ import annotations
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tiphys_extender.settings import OptionalPath, wrong_variable
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.selector import LabelSelector, Requirement
+
+PREFIX = "TIPHYS_BINDER_"
+
+
+class BinderSettings(BaseSettings):
+    """Settings of one binder process, beside those of `tiphys_extender.settings`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    tenants_file: OptionalPath = Field(default=None, description="JSON: who may call, with which token, for which namespaces. Needed.")
+    pool: str = Field(
+        default="tiphys.io/door=calls",
+        pattern=r"^([^\s,=]+(=[^\s,=]*)?(,[^\s,=]+(=[^\s,=]*)?)*)?$",
+        description="Labels of the nodes that calls are placed on, as key=value or key, with commas; empty: every node.",
+    )
+    lease_s: float = Field(default=60.0, ge=1, le=3600, description="A placement that is neither finished nor renewed counts so long.")
+    max_open: int = Field(default=10_000, ge=1, le=1_000_000, description="Placements that may be open at once; 429 above.")
+    max_replies_mib: int = Field(default=32, ge=1, le=1_024, description="Memory of answers kept for calls that are sent again.")
+
+    @property
+    def pool_selector(self) -> LabelSelector:
+        """As the domain's selector."""
+        parts = [part.partition("=") for part in self.pool.split(",") if part]
+        return LabelSelector(
+            tuple(Requirement(key, "In", frozenset({value})) if equals else Requirement(key, "Exists") for key, equals, value in parts)
+        )
+
+
+def read_binder_settings() -> BinderSettings:
+    """From the environment; InvalidInput names the variable that is wrong."""
+    try:
+        settings = BinderSettings()
+    except ValidationError as error:
+        raise wrong_variable(error, PREFIX) from error
+    if settings.tenants_file is None:
+        raise InvalidInput(f"set {PREFIX}TENANTS_FILE: nobody may place calls without a token")
+    return settings

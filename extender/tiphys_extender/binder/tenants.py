@@ -1,0 +1,110 @@
+"""Who may place calls: a file of bearer tokens, read again when it changes."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.alias_generators import to_camel
+
+from tiphys_extender.binder.metrics import BinderMetrics
+from tiphys_models.domain.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
+ANY = "*"
+_SHORTEST_TOKEN = 16
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class _Entry(_Strict):
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63)]
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", min_length=_SHORTEST_TOKEN, max_length=1024)]
+    namespaces: list[str] = Field(min_length=1, max_length=1_000)
+    max_open: int | None = Field(default=None, ge=1)
+
+
+class _File(_Strict):
+    tenants: list[_Entry] = Field(min_length=1, max_length=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Somebody who may place calls of some namespaces."""
+
+    name: str
+    token_digest: bytes
+    namespaces: frozenset[str]
+    max_open: int | None
+    """Of this tenant's own; None: only the limit of all together."""
+
+    def may(self, namespace: str) -> bool:
+        """Whether it may place calls of this namespace."""
+        return ANY in self.namespaces or namespace in self.namespaces
+
+
+class Tenants:
+    """All of them. A file that cannot be used leaves the last good one."""
+
+    def __init__(self, path: Path, metrics: BinderMetrics) -> None:
+        self._path, self._metrics = path, metrics
+        self._seen = _content(path)
+        self._all = _parse(self._seen, path)
+        metrics.tenants.set(len(self._all))
+
+    def of(self, authorization: str) -> Tenant | None:
+        """Whose token this header carries. Every token is compared, in constant time, whichever fits."""
+        scheme, _, token = authorization.partition(" ")
+        digest = sha256(token.strip().encode("utf-8", "replace")).digest()
+        found: Tenant | None = None
+        for tenant in self._all:
+            if hmac.compare_digest(tenant.token_digest, digest):
+                found = tenant
+        return found if scheme.lower() == "bearer" else None
+
+    def reload_if_changed(self) -> bool:
+        """Whether other tenants count from now on."""
+        try:
+            content = _content(self._path)
+            if content == self._seen:
+                return False
+            self._seen = content
+            self._all = _parse(content, self._path)
+        except InvalidInput as error:
+            self._metrics.tenants_refused.inc()
+            _log.warning("tenants not reloaded, the last ones stay", extra={"fields": {"why": str(error)}})
+            return False
+        self._metrics.tenants.set(len(self._all))
+        _log.info("tenants reloaded", extra={"fields": {"tenants": len(self._all)}})
+        return True
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot read the tenants file {path}: {error.strerror}") from error
+
+
+def _parse(content: bytes, path: Path) -> tuple[Tenant, ...]:
+    """Never quotes the file: it holds tokens."""
+    try:
+        entries = _File.model_validate(orjson.loads(content)).tenants
+    except orjson.JSONDecodeError:
+        raise InvalidInput(f"the tenants file {path} is not JSON") from None
+    except ValidationError as error:
+        problem: Any = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise InvalidInput(f"the tenants file {path}: {where}: {problem['msg']}") from None
+    for what in ("name", "token"):
+        if len({getattr(entry, what) for entry in entries}) < len(entries):
+            raise InvalidInput(f"the tenants file {path} gives a {what} twice")
+    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.max_open) for e in entries)

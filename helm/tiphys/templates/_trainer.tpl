@@ -1,0 +1,59 @@
+{{/* The pod that trains and publishes: a Job's, or a CronJob's. */}}
+{{- define "tiphys.trainerPod" -}}
+{{- $labels := dict "root" . "component" "trainer" "extra" .Values.trainer.podLabels }}
+metadata:
+  labels:
+    {{- include "tiphys.podLabels" $labels | nindent 4 }}
+  {{- with .Values.trainer.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  serviceAccountName: {{ include "tiphys.fullname" . }}-trainer
+  automountServiceAccountToken: true
+  {{- include "tiphys.podPlacement" (dict "root" . "component" "trainer" "knobs" .Values.trainer "replicas" 1) | nindent 2 }}
+  securityContext:
+    {{- include "tiphys.podSecurityContext" . | nindent 4 }}
+  containers:
+    - name: trainer
+      image: {{ include "tiphys.image" (dict "image" .Values.trainer.image "tag" .Chart.AppVersion) | quote }}
+      imagePullPolicy: {{ .Values.trainer.image.pullPolicy }}
+      command:
+        - tiphys
+        - train
+        - placement
+        - --preset={{ .Values.trainer.preset }}
+        - --seeds={{ .Values.trainer.seeds }}
+        {{- with .Values.trainer.steps }}
+        - --steps={{ . }}
+        {{- end }}
+        - --out=/work
+        - --publish={{ .Values.trainer.modelName }}
+        - --namespace={{ .Release.Namespace }}
+      env:
+        # Compiled code is kept where the root file system may be written.
+        - {name: NUMBA_CACHE_DIR, value: /work/numba}
+        - {name: HOME, value: /work}
+        {{- with .Values.trainer.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      resources:
+        {{- toYaml .Values.trainer.resources | nindent 8 }}
+      securityContext:
+        {{- include "tiphys.containerSecurityContext" . | nindent 8 }}
+      volumeMounts:
+        - {name: work, mountPath: /work}
+        - {name: work, mountPath: /tmp, subPath: tmp}
+  volumes:
+    - name: work
+      emptyDir:
+        sizeLimit: 2Gi
+{{- end }}
+
+{{- define "tiphys.trainerJob" -}}
+backoffLimit: 1
+activeDeadlineSeconds: {{ .Values.trainer.deadlineSeconds }}
+template:
+  {{- include "tiphys.trainerPod" . | nindent 2 }}
+{{- end }}

@@ -1,0 +1,39 @@
+"""How long the pods of a function take to start."""
+
+from __future__ import annotations
+
+import math
+
+from tiphys_models.domain.facts import PodFacts
+
+_WEIGHT = 0.2
+_STEP = 0.1  # kept scores depend on it: publish only changes of 10 % and more
+_REMEMBERED = 10_000
+
+
+class StartTimes:
+    """Moving means of scheduled-to-ready, each pod counted once."""
+
+    def __init__(self) -> None:
+        self._mean_s: dict[str, float] = {}
+        self._published_s: dict[str, float] = {}
+        self._seen: dict[str, None] = {}
+
+    def of(self, function: str) -> float:
+        """As published; NaN before the first start."""
+        return self._published_s.get(function, math.nan)
+
+    def learn(self, facts: PodFacts) -> None:
+        """A pod as the API server shows it; only the first time that it is ready counts."""
+        if facts.ready_s is None or facts.scheduled_s is None or not facts.function or facts.uid in self._seen:
+            return
+        self._seen[facts.uid] = None
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        took_s = max(facts.ready_s - facts.scheduled_s, 0.0)
+        before_s = self._mean_s.get(facts.function)
+        mean_s = took_s if before_s is None else before_s + _WEIGHT * (took_s - before_s)
+        self._mean_s[facts.function] = mean_s
+        published_s = self.of(facts.function)
+        if not abs(mean_s - published_s) <= _STEP * max(published_s, 0.1):
+            self._published_s[facts.function] = mean_s

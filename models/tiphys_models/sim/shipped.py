@@ -1,8 +1,0 @@
-"""The weights that come with the package, for benchmarks and tests."""
-
-from __future__ import annotations
-
-from tiphys_models.artifacts.files import SHIPPED
-
-WEIGHTS = SHIPPED
-"""`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""
