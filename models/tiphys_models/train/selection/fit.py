@@ -66,7 +66,7 @@ def _descend(net: Trunk, loss: Callable[[list[Tensor]], Tensor], tensors: list[T
         picked = torch.as_tensor(rng.integers(count, size=min(BATCH, count)))
         optimiser.zero_grad()
         found = loss([t[picked] for t in tensors])
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         optimiser.step()
         schedule.step()
 
@@ -84,7 +84,7 @@ def fit_paper(rows: FloatArray, policies: int, seed: int, epochs: int) -> tuple[
         shuffled = own[rng.permutation(len(own))]
         for at in range(0, len(own), metanet_paper.BATCH):
             optimiser.zero_grad()
-            paper_loss(net, shuffled[at : at + metanet_paper.BATCH], phi_max).backward()  # type: ignore[no-untyped-call]
+            paper_loss(net, shuffled[at : at + metanet_paper.BATCH], phi_max).backward()
             optimiser.step()
         with torch.no_grad():
             found = float(paper_loss(net, held, phi_max))
