@@ -56,9 +56,10 @@ class MetaNetPaper:
     name = "metanet-paper"
 
     def __init__(self, policies: tuple[str, ...], network: Network, phi_max: FloatArray, memory: FloatArray, seed: int) -> None:
-        self._policies, self._network, self._phi_max, self._seed = policies, network, np.array(phi_max, np.float64), seed
+        self._policies, self._network, self._seed = policies, network, seed
+        self._phi_max: FloatArray = np.array(phi_max, np.float64)
         self._adam = Adam(network)
-        self._memory = memory.astype(np.float32)[-MEMORY:]
+        self._memory: FloatArray = memory.astype(np.float32)[-MEMORY:]
         """Rows of (policy, phi, inputs), oldest first."""
         self._last: tuple[Since, FloatArray] | None = None
 
