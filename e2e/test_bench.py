@@ -32,7 +32,8 @@ def printed(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def test_bench_extender_prints_one_object_and_writes_its_files(tmp_path: Path) -> None:
     answer = printed(bench("extender", "--quick", "--json", "--out", str(tmp_path)))
-    assert [row["names"] for row in answer["rows"]] == [10, 100, 500, 1000, 5000]
+    expected = [(model, names) for model in ("faasrank", "faasrank-paper") for names in (10, 100, 500, 1000, 5000)]
+    assert [(row["policy"], row["names"]) for row in answer["rows"]] == expected
     assert all(row.keys() >= ROW for row in answer["rows"])
     assert all(row["connections"] == 1 for row in answer["rows"])
     assert min(row["model_scored"] for row in answer["rows"]) > 0.9
