@@ -79,7 +79,7 @@ def selection(
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),
     episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
-    intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's")] = None,
+    intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
 ) -> None:
     """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""

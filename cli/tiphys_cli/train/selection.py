@@ -39,6 +39,7 @@ def train_selection(
             if value < 1:
                 raise InvalidInput(f"--{option} wants a whole number from 1 on, it got {value}")
             chosen = replace(chosen, **{option: value})  # type: ignore[arg-type]
+    chosen = replace(chosen, validation_intervals=min(chosen.validation_intervals, chosen.intervals))
     kept = out / "episodes"
     if kept.exists() and not resume:
         raise InvalidInput(f"{out} holds the episodes of another run: pass --resume to go on with them, or another --out")
