@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
+VENV_TRAIN ?= .venv-train
 BIN := $(VENV)/bin
 # One thread for every numeric library: unpinned, small products slow down sixfold on a busy machine.
 export OMP_NUM_THREADS = 1
@@ -10,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit contract e2e e2e-1.35 test tools demo bench generate image kind-e2e clean
+.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -67,6 +68,16 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated files
 unit: $(VENV)/.dev ## unit and contract tests: no network, no cluster
 	$(BIN)/pytest tests -q
 
+$(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV_TRAIN)
+	$(VENV_TRAIN)/bin/python -m pip install -q --require-hashes -r requirements/rollouts.txt
+	$(VENV_TRAIN)/bin/python -m pip install -q --require-hashes -r requirements/dev.txt
+	$(VENV_TRAIN)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops and resumes, and plays on Ray (torch and Ray: 6 GB)
+	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/cli/test_train.py -q
+
 contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-scheduler's own Go types
 	$(BIN)/pytest e2e/test_go_contract.py -q
 
@@ -83,9 +94,10 @@ test: check unit e2e ## everything above: what CI runs
 demo: $(VENV)/.run ## local control plane, 60 s of functions through Tiphys and the plain scheduler, report (KEEP=1 leaves it running)
 	$(BIN)/tiphys demo $(if $(KEEP),--keep)
 
-bench: $(VENV)/.run ## the published benchmarks, with --check
+bench: $(VENV)/.dev ## the published benchmarks, with --check (the simulator's takes about five minutes)
 	$(BIN)/tiphys bench extender --check --out out/bench/extender
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
+	$(BIN)/tiphys bench placement --check --out out/bench/placement
 
 image: ## container images of operator and extender
 	@builder=$$(command -v docker || command -v buildah) || { echo "image: needs docker or buildah"; exit 1; }; \
@@ -99,4 +111,4 @@ kind-e2e: $(VENV)/.dev tools ## the cluster tests on a kind cluster (needs docke
 	$(BIN)/pytest e2e -q --cluster=kind
 
 clean: ## remove what make made inside the clone (the tool cache outside stays)
-	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TRAIN) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

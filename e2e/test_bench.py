@@ -32,7 +32,8 @@ def printed(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def test_bench_extender_prints_one_object_and_writes_its_files(tmp_path: Path) -> None:
     answer = printed(bench("extender", "--quick", "--json", "--out", str(tmp_path)))
-    assert [row["names"] for row in answer["rows"]] == [10, 100, 500, 1000, 5000]
+    expected = [(model, names) for model in ("faasrank", "faasrank-paper") for names in (10, 100, 500, 1000, 5000)]
+    assert [(row["policy"], row["names"]) for row in answer["rows"]] == expected
     assert all(row.keys() >= ROW for row in answer["rows"])
     assert all(row["connections"] == 1 for row in answer["rows"])
     assert min(row["model_scored"] for row in answer["rows"]) > 0.9
@@ -51,8 +52,28 @@ def test_bench_scheduler_prints_one_object() -> None:
     assert answer["rows"][0]["names"] == 100
 
 
+@pytest.mark.needs_local
+@pytest.mark.timeout(300)
+def test_bench_live_placement_prints_live_and_simulated_figures() -> None:
+    pytest.importorskip("numba")
+    answer = printed(bench("live-placement", "--quick", "--json", "--seeds", "1", "--reuse", "on"))
+    assert [row["policy"] for row in answer["rows"]] == ["kube-scheduler", "faasrank", "warm-first", "static-rank", "faasrank-shadow"]
+    for row in answer["rows"]:
+        assert row["mean_s"] == pytest.approx(sum(row[stage] for stage in ("create_s", "bind_s", "wait_s", "run_s", "report_s")), abs=0.01)
+        assert row["mean_s"] == pytest.approx(row["sim_s"] + row["choices_s"] + row["latency_s"], abs=0.01)
+        assert 0 < row["latency_s"] < row["mean_s"]
+    assert {claim["id"] for claim in answer["claims"]} >= {"live-faasrank-over-default", "live-faasrank-decided"}
+
+
 @pytest.mark.parametrize(
-    "arguments", [("extender", "--seeds", "0,0"), ("extender", "--seeds", "x"), ("scheduler", "--nodes", "1"), ("nothing",)]
+    "arguments",
+    [
+        ("extender", "--seeds", "0,0"),
+        ("extender", "--seeds", "x"),
+        ("scheduler", "--nodes", "1"),
+        ("live-placement", "--reuse", "often"),
+        ("nothing",),
+    ],
 )
 def test_bad_input_ends_with_status_2_and_says_why(arguments: tuple[str, ...]) -> None:
     run = bench(*arguments)

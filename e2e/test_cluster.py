@@ -196,7 +196,7 @@ def test_prometheus_reads_the_simulated_nodes_and_a_schedulers_metrics(local: Lo
     def simulate() -> None:
         while not ended.wait(0.2):
             for name, node in counters.items():
-                node.advance(0.2, NodeLoad(busy_cores=2 if name == busiest else 0, system_share=0.25, reads_per_s=7))
+                node.advance(0.2, NodeLoad(busy_cores=1.6 if name == busiest else 0, reads_per_s=7))
 
     simulator = threading.Thread(target=simulate)
     simulator.start()

@@ -17,9 +17,10 @@ import pytest
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.options import LocalOptions
 from tiphys_cli.cluster.processes import Process, ProcessTable
-from tiphys_cli.demo.functions import functions_by_name
+from tiphys_cli.demo.functions import BY_NAME
 from tiphys_cli.demo.lanes import CONTROL, Lane, pod_manifest
 from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.features.calls import PROFILE_QUANTITIES
 from tiphys_models.policies.registry import PolicyName
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,6 +28,8 @@ READY_S = 120.0
 END_S = 60.0
 NAME = f"e2e-demo-{os.getpid()}"
 RUN_DIR = LocalOptions(name=NAME).run_dir
+SHADOW = "faasrank-shadow"
+LANES = (CONTROL, "faasrank", "least-connections", SHADOW)
 BASE = (sys.executable, "-m", "tiphys_cli", "demo", "--name", NAME)
 
 
@@ -83,23 +86,26 @@ def assert_nothing_left(processes: list[Process]) -> None:
 
 
 def test_every_call_is_done_and_the_policies_decide(start: Callable[..., Demo], tmp_path: Path) -> None:
-    demo = start("--policies", "warm-first,least-connections", "--seeds", "1,2", "--markdown")
+    demo = start("--policies", "faasrank,least-connections", "--shadow", "faasrank", "--seeds", "1,2", "--markdown")
     assert demo.end(240) == 0, demo.said()
     assert_nothing_left([])
     result: dict[str, Any] = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert result["problems"] == []
-    assert [(row["lane"], row["seed"]) for row in result["rows"]] == [
-        (lane, seed) for seed in (1, 2) for lane in (CONTROL, "warm-first", "least-connections")
-    ]
+    assert [(row["lane"], row["seed"]) for row in result["rows"]] == [(lane, seed) for seed in (1, 2) for lane in LANES]
     for row in result["rows"]:
-        assert row["done"] == row["calls"] > 40
+        assert row["done"] == row["calls"] > 20
         assert 0 < row["cold_starts"] <= row["calls"]
         if row["lane"] != CONTROL:
             said = row["decisions"]
             assert said["scored"] >= 0.95 * row["calls"]
-            assert said["best_bound"] >= 0.95 * (said["best_bound"] + said["best_other"])
+            compared = said["best_bound"] + said["best_other"]
+            if row["lane"] == SHADOW:  # asked about every call, and not obeyed: its agreement with the default plugins is told
+                assert compared >= 0.95 * row["calls"]
+                assert said["best_bound"] < compared
+            else:
+                assert said["best_bound"] >= 0.95 * compared
     pools = {(call["lane"], call["node"].rpartition("-")[0]) for call in result["calls"]}
-    assert pools == {(lane, lane) for lane in (CONTROL, "warm-first", "least-connections")}  # everybody stayed in their own pool
+    assert pools == {(lane, lane) for lane in LANES}  # everybody stayed in their own pool
     by_seed = {seed: [call["due_s"] for call in result["calls"] if (call["lane"], call["seed"]) == (CONTROL, seed)] for seed in (1, 2)}
     assert by_seed[1] != by_seed[2]
     assert f"| {CONTROL} |" in demo.said()
@@ -127,15 +133,15 @@ def test_a_demo_that_is_killed_leaves_nothing_behind(start: Callable[..., Demo])
 
 
 def test_a_kept_demo_runs_pods_explains_them_and_ends_when_told(start: Callable[..., Demo]) -> None:
-    demo = start("--policies", "warm-first", "--keep")
+    demo = start("--policies", "faasrank", "--keep")
     demo.wait_for("ends it.")
     kubeconfig = RUN_DIR / "admin.kubeconfig"
     assert f"export KUBECONFIG={kubeconfig}" in demo.said()
     processes = running()
-    lane = Lane("warm-first", PolicyName.WARM_FIRST)
+    lane = Lane("faasrank", PolicyName.FAASRANK)
     pods = f"/api/v1/namespaces/{lane.namespace}/pods"
     with ApiClient.from_kubeconfig(kubeconfig) as api:
-        made = pod_manifest(lane, "mine", functions_by_name()["eg"], "by-hand")
+        made = pod_manifest(lane, "mine", BY_NAME["eg"], "by-hand")
         api.create(pods, made)
         wait(lambda: api.get(f"{pods}/mine")["status"]["phase"] == "Succeeded", 30, "the pod has run")
         other = made | {"metadata": {"name": "server", "labels": {"app": "server"}}}
@@ -145,12 +151,19 @@ def test_a_kept_demo_runs_pods_explains_them_and_ends_when_told(start: Callable[
         api.delete(f"{pods}/server", gracePeriodSeconds=30)
         wait(lambda: not any(pod["metadata"]["name"] == "server" for pod in api.items(pods)), 30, "a deleted pod goes")
     url = next(line.split()[-1] for line in demo.said().splitlines() if "tiphys explain" in line)
-    asked = [sys.executable, "-m", "tiphys_cli", "explain", "pod/mine", "-n", lane.namespace, "--extender-url", url]
+    asked = [sys.executable, "-m", "tiphys_cli", "explain", "pod/mine", "-n", lane.namespace, "--extender-url", url, "--json"]
     answer = subprocess.run(
         asked, capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"KUBECONFIG": str(kubeconfig)}
     )
     assert answer.returncode == 0, answer.stderr
-    assert "warm-first" in answer.stdout
+    decision = json.loads(answer.stdout)["decision"]
+    assert (decision["policyName"], decision["outcome"]) == ("faasrank", "scored")
+    # what the nodes' runtimes say of the function has come through Prometheus, and so has every reading of the best node
+    eg = BY_NAME["eg"]
+    assert decision["callProfile"] == pytest.approx(
+        dict(zip(PROFILE_QUANTITIES, (eg.warm_s, eg.cold_s, eg.warm_work_core_s, eg.cold_work_core_s, eg.parallelism), strict=True))
+    )
+    assert None not in decision["features"][decision["would"]].values()
     stopped = subprocess.run([*BASE, "--stop"], capture_output=True, text=True, timeout=END_S + 30, check=False)
     assert stopped.returncode == 0, stopped.stderr
     assert demo.end() == 0, demo.said()
@@ -159,7 +172,6 @@ def test_a_kept_demo_runs_pods_explains_them_and_ends_when_told(start: Callable[
 
 def test_a_wrong_choice_is_refused_in_one_clear_line() -> None:
     for arguments, message in (
-        (["--policies", "faasrank"], "trained model"),
         (["--policies", "best"], "least-connections"),
         (["--seeds", "a"], "whole numbers"),
         (["--stop"], "no demo"),

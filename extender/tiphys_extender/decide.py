@@ -24,6 +24,7 @@ from tiphys_models.placement.scores import ScoreCache
 from tiphys_models.placement.slots import PlanPolicy, SlotPlan
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.table import UNKNOWN
+from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.registry import PolicyName, is_learned, make_policy
 
@@ -250,6 +251,8 @@ def _judge(
     reads_nodes = name in READS_NODES
     if reads_nodes and 2 * fresh.count < candidates:
         return FallbackReason.READINGS_MISSING
+    if isinstance(policy, FaaSRank) and policy.reads_profiles and not world.state.has_profiles:
+        return FallbackReason.PROFILES_MISSING
     if not in_time():
         raise OutOfTime
     try:

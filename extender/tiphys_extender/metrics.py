@@ -16,7 +16,7 @@ MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
 CODES = ("200", "400", "404", "405", "408", "413", "500")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
-READINGS_REASONS = ("unavailable", "idle-unavailable", "partly-missing")
+READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",

@@ -16,6 +16,7 @@ from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
 from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.features.schema import NODE_READINGS
 from tiphys_models.placement.snapshot import read_snapshot
 from tiphys_models.placement.state import PlacementState
@@ -40,6 +41,7 @@ class PrometheusReadings:
         self._interval_s = interval_s
         self._nodes_listed = nodes_listed
         self._failing = False
+        self._profiles: dict[str, FunctionProfile] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -72,6 +74,14 @@ class PrometheusReadings:
         else:
             now_s = self._clock.now_s()
             self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
+        try:
+            profiles = await self._client.call_profiles()
+        except Unavailable as error:
+            self._trouble("profiles-unavailable", error)
+        else:
+            if profiles != self._profiles:  # they hardly ever change, and telling the state makes it score all nodes anew
+                self._state.put_profiles(profiles)
+                self._profiles = profiles
 
     def _trouble(self, reason: str, error: Unavailable) -> None:
         self._metrics.readings_errors[reason].inc()
@@ -87,6 +97,7 @@ class FixedReadings:
         self,
         readings: Mapping[str, list[float | None]],
         idle: Mapping[str, Mapping[str, float]],
+        profiles: Mapping[str, FunctionProfile],
         state: PlacementState,
         metrics: Metrics,
         clock: Clock,
@@ -98,7 +109,7 @@ class FixedReadings:
         self._values: FloatArray = np.array([[np.nan if v is None else v for v in row] for row in readings.values()], np.float32).reshape(
             len(readings), len(NODE_READINGS)
         )
-        self._idle = idle
+        self._idle, self._profiles = idle, profiles
         self._state, self._metrics, self._clock = state, metrics, clock
         self._interval_s = interval_s
 
@@ -117,6 +128,8 @@ class FixedReadings:
             self._metrics.readings_time.set(now_s)
         if self._idle:
             self._state.put_idle(self._idle, now_s)
+        if self._profiles:
+            self._state.put_profiles(self._profiles)
 
 
 async def _until(nodes_listed: Callable[[], bool], at_most_s: float) -> None:
@@ -127,12 +140,12 @@ async def _until(nodes_listed: Callable[[], bool], at_most_s: float) -> None:
                 await asyncio.sleep(0.05)
 
 
-def readings_from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The readings and idle instances of a snapshot file; InvalidInput says what is wrong with it."""
+def readings_from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, FunctionProfile]]:
+    """The readings, idle instances and call profiles of a snapshot file; InvalidInput says what is wrong with it."""
     snapshot = read_snapshot(path)
     if not snapshot.readings and not snapshot.idle:
         raise TiphysError(f"snapshot {path} holds no readings: write it with `tiphys snapshot --prometheus URL`")
-    return snapshot.readings, snapshot.idle
+    return snapshot.readings, snapshot.idle, snapshot.profiles
 
 
 def coverage(state: PlacementState, now_s: float) -> float:

@@ -10,14 +10,18 @@ from tiphys_extender.metrics import KINDS, Metrics
 from tiphys_extender.watches import PolicySink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.placement.snapshot import records, taken_at_s
+from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.placement.snapshot import profile_from, records, taken_at_s
 
 
-def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Put nodes, pods and policies into the world, as if just listed; returns readings and idle instances."""
+def load_snapshot(
+    path: Path, world: World, metrics: Metrics, clock: Clock
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, FunctionProfile]]:
+    """Put nodes, pods and policies into the world, as if just listed; returns readings, idle instances and call profiles."""
     counts = dict.fromkeys(KINDS, 0)
     readings: dict[str, list[float | None]] = {}
     idle: dict[str, dict[str, float]] = {}
+    profiles: dict[str, FunctionProfile] = {}
     policies = PolicySink(world, metrics)
     for kind, content in records(path):
         match kind:
@@ -32,6 +36,8 @@ def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> t
                 counts["policies"] += 1
             case "readings":
                 readings[content["node"]] = content["values"]
+            case "profile":
+                profiles[content["function"]] = profile_from(content)
             case _:
                 idle[content["function"]] = content["nodes"]
     world.synced = True
@@ -39,4 +45,4 @@ def load_snapshot(path: Path, world: World, metrics: Metrics, clock: Clock) -> t
         metrics.cache_objects[kind].set(count)
         metrics.cache_synced[kind].set(1)
         metrics.last_event[kind].set(taken_at_s(path))
-    return readings, idle
+    return readings, idle, profiles

@@ -20,6 +20,7 @@ from tiphys_extender.explain import explain
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
+from tiphys_models.features.calls import PROFILE_QUANTITIES
 
 _MAX_PAGE = 5_000
 
@@ -113,6 +114,9 @@ def make_explain_app(
             raise HTTPException(400, "name the pod: ?namespace=NS&pod=NAME or ?uid=UID")
         records = decisions.of_uid(uid) if uid else decisions.of_name(namespace, pod)
         answer = explain(decisions, records, started_s)
+        if records:
+            profile = world.state.profile(records[-1].function)
+            answer["callProfile"] = None if profile is None else dict(zip(PROFILE_QUANTITIES, profile.as_row(), strict=True))
         return _Json(answer, status_code=200 if records else 404)
 
     @app.get("/v1/state")

@@ -1,6 +1,7 @@
 """What the objects say: scheduler configuration, switch, token, routing, network, hook, CRDs, monitoring, refusals."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,8 @@ def test_routing_is_off_by_default_and_never_takes_system_or_own_pods() -> None:
 def test_every_pod_has_a_network_policy_that_denies_by_default(mode: str) -> None:
     rendered = render_mode(mode)
     policies = {item["metadata"]["name"]: item["spec"] for item in rendered.of("NetworkPolicy")}
-    assert policies.keys() == rendered.pod_specs().keys()
+    pods = {re.sub(r"(?<=trainer)-[0-9a-f]{8}$", "", name) for name in rendered.pod_specs()}  # a Job's name holds its pod's digest
+    assert policies.keys() == pods
     for spec in policies.values():
         assert spec["policyTypes"] == ["Ingress", "Egress"]
         assert all(rule.get("ports") for rule in [*spec["ingress"], *spec["egress"]])
@@ -183,12 +185,14 @@ def test_the_hook_runs_before_uninstall_and_cleans_up() -> None:
 
 
 def test_crds_are_the_generated_ones_and_kept() -> None:
-    (source,) = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "manifests" / "crds").glob("*.yaml")]
-    (crd,) = render().of("CustomResourceDefinition")
-    assert crd["spec"] == source["spec"]
-    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
-    (loose,) = render({"crds": {"keep": False}}).of("CustomResourceDefinition")
-    assert "helm.sh/resource-policy" not in loose["metadata"].get("annotations", {})
+    sources = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "manifests" / "crds").glob("*.yaml")}
+    expected = {source["metadata"]["name"]: source["spec"] for source in sources.values()}
+    rendered = render().of("CustomResourceDefinition")
+    assert {crd["metadata"]["name"]: crd["spec"] for crd in rendered} == expected
+    assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in rendered)
+    loose = render({"crds": {"keep": False}}).of("CustomResourceDefinition")
+    assert len(loose) == len(expected)
+    assert not any("helm.sh/resource-policy" in crd["metadata"].get("annotations", {}) for crd in loose)
     assert render({"crds": {"enabled": False}}).of("CustomResourceDefinition") == []
 
 

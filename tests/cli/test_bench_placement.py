@@ -9,9 +9,13 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.placement import FIVE, Plan, claims, summarise
+from tiphys_cli.bench.placement import Plan
+from tiphys_cli.bench.placement_docs import rewrite
+from tiphys_cli.bench.placement_figures import FIVE, claims, summarise, training_claims
+from tiphys_cli.bench.placement_speed import speed_claims
 from tiphys_cli.bench.placement_tables import tables
 from tiphys_cli.bench.report import Result
+from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.workloads import MULTI
 
 TIMES = {"hashing": 6.0, "round-robin": 5.4, "least-connections": 5.0, "greedy": 6.6, "static-rank": 4.2, "clairvoyant": 2.7}
@@ -83,9 +87,63 @@ def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tm
 def test_tables_for_people_are_short_and_sorted() -> None:
     made = rows(faasrank=3.0, **{"warm-first": 3.3})
     result = Result("placement", False, (0, 1), 1.0, {}, made, summarise(made), claims(made))
-    (_, policies), (_, workloads), (_, scenarios), (_, ratios) = tables(result)
+    (_, policies), (_, workloads), (_, scenarios), (_, ratios), (_, training), (_, speed) = tables(result)
+    assert not training
+    assert not speed
     assert [line["policy"] for line in policies][:2] == ["greedy", "hashing"]
     assert policies[-1]["policy"] == "clairvoyant"
     assert len(workloads) == 11  # ten, and their mean
     assert scenarios[0]["faasrank"] == policies[-2]["% of hashing"]
     assert ratios[0]["over warm-first"].startswith("0.91")
+
+
+def test_claims_about_training_are_read_off_the_card() -> None:
+    seeds = [{"seed": s, "validation_pct_of_hashing": 50.0 + s, "episodes": 1000, "seconds": 100.0 + s} for s in range(5)]
+    good = {c.id: (c.value, c.holds) for c in training_claims({"faasrank": seeds})}
+    assert good == {
+        "faasrank-training-seeds": (5.0, True),
+        "faasrank-500-training-episodes-s": (52.0, True),
+        "faasrank-shipped-over-best-on-validation": (1.0, True),
+    }
+    other = {c.id: c.holds for c in training_claims({"faasrank": seeds[1:]})}
+    assert not other["faasrank-training-seeds"]
+    worse = {c.id: c.holds for c in training_claims({"faasrank": seeds[::-1]})}
+    assert not worse["faasrank-shipped-over-best-on-validation"]
+    assert not any(c.holds for c in training_claims({"faasrank": []}))
+
+
+def test_speed_is_held_to_the_bar_of_its_policy() -> None:
+    made = [{"policy": policy, "median": 9_000, "fastest": 50_000} for policy in ("round-robin", "faasrank")]
+    assert [(c.value, c.holds) for c in speed_claims(made)] == [(50_000, False), (50_000, True)]
+
+
+def finished() -> Result:
+    made = rows(faasrank=3.0, **{"warm-first": 3.3})
+    seeds = [{"seed": 4, "validation_pct_of_hashing": 50.0, "test_pct_of_hashing": 48.0, "best_step": 9, "episodes": 800, "seconds": 60.0}]
+    inputs = {"training": {"faasrank": seeds}, "models": {"faasrank": "ab12"}}
+    return Result("placement", False, (0, 1), 1.0, inputs, made, summarise(made), claims(made))
+
+
+def test_marked_tables_of_a_document_are_rewritten_and_the_rest_is_left(tmp_path: Path) -> None:
+    document = tmp_path / "card.md"
+    names = ("short", "policies", "workloads", "scenarios", "claims", "speed", "digests", "seeds-faasrank")
+    document.write_text("before\n" + "".join(f"<!-- bench:{name} -->\nstale\n<!-- /bench -->\n" for name in names) + "after\n")
+    rewrite(document, finished())
+    text = document.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "stale" not in text
+    assert "| `static-rank` | 70.2 (" in text
+    assert "| faasrank-best-of-five-workloads | 10 | >= 10 | holds |" in text
+    assert "| 4 (shipped) | 50.00 | 48.00 | 9 | 800 | 60 |" in text
+    rewrite(document, finished())
+    assert document.read_text() == text
+
+
+def test_a_mark_that_nothing_belongs_to_is_refused(tmp_path: Path) -> None:
+    document = tmp_path / "card.md"
+    document.write_text("<!-- bench:ages -->\n<!-- /bench -->\n")
+    with pytest.raises(InvalidInput, match="'ages'"):
+        rewrite(document, finished())
+    with pytest.raises(InvalidInput, match="cannot read"):
+        rewrite(tmp_path / "none.md", finished())

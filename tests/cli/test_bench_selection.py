@@ -136,6 +136,12 @@ def test_a_cell_has_a_row_for_every_policy_and_weighting() -> None:
     assert by["ucb", "default"]["scheduling_s"] > 0
 
 
+def test_a_sweep_plays_few_policies_under_many_weights() -> None:
+    played = play(job(intervals=30, weights={"default": DEFAULT}, swept=sweep(), sweepers=("twin",)))
+    assert {r["weights"] for r in played.rows if r["policy"] == "twin"} == {"default", *sweep()}
+    assert {r["weights"] for r in played.rows if r["policy"] == "ucb"} == {"default"}
+
+
 def test_the_same_cell_gives_the_same_rows() -> None:
     assert play(job(intervals=40)).rows == play(job(intervals=40)).rows
 
@@ -159,7 +165,7 @@ def test_the_plan_covers_both_workloads_sweep_and_sensitivity() -> None:
     default = [c for c in cells if c.scenario.name == "default" and "default" in c.weights]
     assert {(c.workload, c.seed) for c in default} == {(w, s) for w in ("stationary", "regime") for s in range(5)}
     assert {c.scenario.name for c in cells} >= {"resume-5s", "mix-heavy", "arrivals-uniform"}
-    assert any(set(c.weights) == set(sweep()) for c in cells)
+    assert [set(c.swept) for c in cells[:2]] == [set(sweep())] * 2
     assert [c.workload for c in cells if c.search] == ["stationary", "regime"]
 
 

@@ -17,7 +17,7 @@ from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.demo.chart import select
 from tiphys_cli.demo.decisions import LaneDecisions, compare, parse_decision
 from tiphys_cli.demo.fleet import Fleet, load_between
-from tiphys_cli.demo.functions import FUNCTIONS, functions_by_name
+from tiphys_cli.demo.functions import BY_NAME, image, memory_bytes
 from tiphys_cli.demo.lanes import CONTROL, lane_nodes, make_lanes, pod_manifest, policy_manifest
 from tiphys_cli.demo.plots import Line, bar_plot, line_plot, nice_ceiling
 from tiphys_cli.demo.records import CallRecord
@@ -32,12 +32,12 @@ from tiphys_cli.demo.results import (
     problems,
     summarize,
 )
-from tiphys_cli.demo.runtime import Step, Usage
+from tiphys_cli.demo.session import DemoOptions
 from tiphys_cli.demo.tables import decisions_table, live_line, live_table, markdown, result_table, share, verdict
-from tiphys_cli.demo.workload import WorkloadShape, make_calls
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.domain.facts import function_of, pod_facts
 from tiphys_models.policies.registry import PolicyName
+from tiphys_models.sim.invoker import InvokerRules, Step, Usage
 
 
 def record(lane: str = "a", due_s: float = 0.0, took_s: float | None = 1.0, **changes: Any) -> CallRecord:
@@ -79,37 +79,25 @@ def replayed(seed: int, control_s: float, policy_s: float, decisions: LaneDecisi
 
 def demo_result(replays: Sequence[ReplayResult]) -> DemoResult:
     nodes = {node.name: node for lane in make_lanes([PolicyName.WARM_FIRST]) for node in lane_nodes(lane, 6)}
-    return DemoResult("0.1.0", "v1.36.3", 90.0, tuple(replays), tuple(summarize(replays, CONTROL)), tuple(problems(replays)), nodes, 0.4)
+    return DemoResult(
+        "0.1.0", "v1.36.3", 90.0, tuple(replays), tuple(summarize(replays, CONTROL)), tuple(problems(replays)), nodes, "M10", True
+    )
 
 
 # ---- arrivals --------------------------------------------------------------------------------------------------------
 
 
-def test_one_seed_gives_one_workload() -> None:
-    assert make_calls(3) == make_calls(3)
-    assert make_calls(3) != make_calls(4)
+def test_one_seed_gives_one_workload_that_grows_with_the_nodes() -> None:
+    first, again, other = (DemoOptions().calls(seed) for seed in (3, 3, 4))
+    assert first.arrival_s.tolist() == again.arrival_s.tolist() != other.arrival_s.tolist()
+    assert (first.split, len(first), len(DemoOptions(nodes_per_lane=20).calls(3))) == ("test", 295, 590)
+    assert DemoOptions().span_s == 59
 
 
-def test_arrivals_keep_their_bounds() -> None:
-    for seed in range(20):
-        calls = make_calls(seed)
-        assert [call.due_s for call in calls] == sorted(call.due_s for call in calls)
-        assert all(0 <= call.due_s <= 60 for call in calls)
-        assert len({call.name for call in calls}) == len(calls)
-        for function in FUNCTIONS:
-            assert 20 <= sum(call.function == function.name for call in calls) <= 40
-
-
-def test_bursts_are_denser_than_an_even_stream() -> None:
-    def densest_second(share_of_bursts: float) -> float:
-        shape = WorkloadShape(burst_share=share_of_bursts)
-        found = []
-        for seed in range(10):
-            times = [call.due_s for call in make_calls(seed, shape) if call.function == "dh"]
-            found.append(max(sum(start <= other <= start + 1 for other in times) for start in times))
-        return sum(found) / len(found)
-
-    assert densest_second(0.4) > densest_second(0.0) + 1
+def test_a_quick_run_has_the_first_calls_of_the_same_workload() -> None:
+    whole, quick = DemoOptions().calls(3), DemoOptions(first_s=15.0).calls(3)
+    assert quick.arrival_s.tolist() == [at_s for at_s in whole.arrival_s.tolist() if at_s < 15]
+    assert quick.noise.tolist() == whole.noise.tolist()[: len(quick)]
 
 
 # ---- lanes -----------------------------------------------------------------------------------------------------------
@@ -120,13 +108,18 @@ def test_lanes_differ_in_the_scheduler_only() -> None:
     assert [lane.scheduler_name for lane in (control, warm, static)] == ["default-scheduler", "tiphys", "tiphys"]
     machines = [[(n.machine, n.zone, n.images) for n in lane_nodes(lane)] for lane in (control, warm, static)]
     assert machines[0] == machines[1] == machines[2]
-    assert len(machines[0]) >= 20
-    assert len({machine.name for machine, _, _ in machines[0]}) == 3
+    assert len(machines[0]) * 4 >= 20
+    assert {(machine.cores, machine.memory_bytes) for machine, _, _ in machines[0]} == {(8, 2 * 2**30)}  # the simulator's
+
+
+def test_a_shadow_lane_is_asked_and_not_obeyed() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST], shadow=PolicyName.FAASRANK)[-1]
+    assert (lane.name, lane.scheduler_name, parse_spec(policy_manifest(lane)).mode) == ("faasrank-shadow", "tiphys", "Shadow")
 
 
 @pytest.mark.parametrize(
     ("policies", "message"),
-    [([PolicyName.FAASRANK], "trained model"), ([], "at least one"), ([PolicyName.GREEDY, PolicyName.GREEDY], "only once")],
+    [([], "at least one"), ([PolicyName.GREEDY, PolicyName.GREEDY], "only once")],
 )
 def test_lanes_that_cannot_be_are_refused(policies: list[PolicyName], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -135,11 +128,11 @@ def test_lanes_that_cannot_be_are_refused(policies: list[PolicyName], message: s
 
 def test_a_call_is_a_pod_of_its_function_and_its_policy_selects_it() -> None:
     lane = make_lanes([PolicyName.WARM_FIRST])[1]
-    profile = functions_by_name()["knn"]
+    profile = BY_NAME["knn"]
     pod = pod_manifest(lane, "s0-knn-0001", profile, "s0")
     facts = pod_facts(pod)
     assert function_of(pod["metadata"]) == "demo-warm-first/knn"
-    assert (facts.cpu_milli, facts.memory_bytes, facts.images) == (500, profile.memory_bytes, (profile.image,))
+    assert (facts.cpu_milli, facts.memory_bytes, facts.images) == (500, memory_bytes(profile), (image(profile),))
     spec = parse_spec(policy_manifest(lane))
     assert (spec.mode, spec.policy) == ("Active", PolicyName.WARM_FIRST)
     assert spec.selector.compiled().matches(pod["metadata"]["labels"])
@@ -150,7 +143,7 @@ def test_the_fleet_reports_idle_instances_and_their_absence() -> None:
     fleet = Fleet({lane.namespace: lane_nodes(lane, 3)}, 0.0)
     counters = fleet.counters["warm-first-0000"]
     assert counters.idle_instances["demo-warm-first/eg"] == 0
-    fleet.submit("warm-first-0000", "call", functions_by_name()["eg"], 1.0)
+    fleet.submit("warm-first-0000", "call", BY_NAME["eg"], 1.0)
     assert [(event.call, event.step) for event in fleet.advance(60.0)] == [("call", Step.READY), ("call", Step.DONE)]
     fleet.publish(60.0)
     assert counters.idle_instances["demo-warm-first/eg"] == 1
@@ -158,15 +151,37 @@ def test_the_fleet_reports_idle_instances_and_their_absence() -> None:
     busy_s = sum(
         float(s) for s in re.findall(r'node_cpu_seconds_total\{cpu="\d",mode="(?:user|system|irq|softirq)"\} (\S+)', counters.render())
     )
-    assert busy_s == pytest.approx(functions_by_name()["eg"].cold_work_core_s, rel=1e-3)
+    assert busy_s == pytest.approx(BY_NAME["eg"].cold_work_core_s, rel=1e-3)
     fleet.reset(61.0)
     assert counters.idle_instances["demo-warm-first/eg"] == 0
     assert fleet.next_event_s == math.inf
 
 
+def test_every_node_reports_what_calls_of_its_functions_are_like() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    text = Fleet({lane.namespace: lane_nodes(lane, 1)}, 0.0).counters["warm-first-0000"].render()
+    series = re.findall(r'tiphys_runtime_call_profile\{function="demo-warm-first/dh",quantity="(\w+)"\} (\S+)', text)
+    dh = BY_NAME["dh"]
+    assert {quantity: float(value) for quantity, value in series} == pytest.approx(
+        {"warm_seconds": dh.warm_s, "cold_seconds": dh.cold_s, "warm_core_seconds": dh.warm_work_core_s,
+         "cold_core_seconds": dh.cold_work_core_s, "parallelism": dh.parallelism}
+    )  # fmt: skip
+
+
+def test_without_reuse_no_instance_is_ever_idle() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    fleet = Fleet({lane.namespace: lane_nodes(lane, 1)}, 0.0, InvokerRules(reuse=False))
+    fleet.submit("warm-first-0000", "call", BY_NAME["eg"], 1.0)
+    assert [event.step for event in fleet.advance(60.0)] == [Step.READY, Step.DONE]
+    assert fleet.counters["warm-first-0000"].idle_instances["demo-warm-first/eg"] == 0
+
+
 def test_load_is_the_mean_between_two_looks() -> None:
-    load = load_between(Usage(10.0, 20.0, 1, 4, 0, 5), Usage(14.0, 28.0, 2, 6, 64 * 1024 * 8, 7), 2.0)
+    before, after = Usage(10.0, 20.0, 0.0, 1, 4, 0.0, 8.0, 0.0, 0.0, 5), Usage(14.0, 28.0, 9.0, 2, 6, 8.0, 10.0, 6.0, 2.0, 7)
+    load = load_between(before, after, 2.0, 8)
     assert (load.busy_cores, load.runnable, load.writes_per_s, load.reads_per_s, load.memory_used_bytes) == (2.0, 4.0, 1.0, 4.0, 7)
+    assert (load.receive_bytes_per_s, load.transmit_bytes_per_s) == (3.0, 1.0)
+    assert load.iowait_cores == pytest.approx(5 * 2e-4)
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
@@ -214,6 +229,16 @@ def test_a_neutral_answer_has_no_best_node() -> None:
     assert parse_decision(decision("p", top=[])).best == ""
 
 
+def test_in_shadow_what_would_have_been_is_compared() -> None:
+    log = [
+        decision("same", outcome="neutral", reason="shadow"),
+        decision("other", best="m", outcome="neutral", reason="shadow"),
+        decision("blind", outcome="neutral", reason="shadow", fallbackReason="readings-missing"),
+    ]
+    found = compare("demo-a", [record(pod=item["pod"], node="n") for item in log], [parse_decision(item) for item in log])
+    assert (found.scored, found.fallback, found.neutral, found.best_bound, found.best_other) == (2, 1, 0, 2, 1)
+
+
 def test_percent_of_control_is_paired_by_seed() -> None:
     replays = [replayed(0, 2.0, 1.0), replayed(1, 4.0, 4.0)]
     control, warm = summarize(replays, CONTROL)
@@ -245,6 +270,17 @@ def test_a_policy_that_does_not_decide_fails_the_demo() -> None:
     assert "50.0%" in found[0]
     assert "deadline 1" in found[0]
     assert problems([replayed(0, 2.0, 1.0)]) == []
+
+
+def test_calls_that_one_node_alone_could_take_are_no_problem_but_never_being_asked_is() -> None:
+    def lane(not_asked: int) -> ReplayResult:
+        said = LaneDecisions(scored=20 - not_asked, not_asked=not_asked)
+        records = [record("warm-first", float(i)) for i in range(20)]
+        return ReplayResult(0, 10.0, 12.0, (lane_result("warm-first", 0, records, 10.0, said),), tuple(records))
+
+    assert problems([lane(2)]) == []
+    assert "never asked about 8 of 20" in problems([lane(8)])[0]
+    assert len(problems([lane(20)])) == 2
 
 
 def test_nothing_done_gives_figures_that_say_nothing() -> None:
@@ -325,7 +361,7 @@ def test_the_report_opens_without_anything_from_elsewhere(tmp_path: Path) -> Non
     assert "<script" not in page
     assert not re.search(r"url\(|@import", page)
     assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
-    assert page.count("<svg viewBox") == 4
+    assert page.count("<svg viewBox") == 3
 
 
 def test_the_figures_are_written_as_json_with_every_call(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import datetime as dt
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from tiphys_cli.demo.fleet import Fleet
-from tiphys_cli.demo.functions import functions_by_name
+from tiphys_cli.demo.functions import BY_NAME
 from tiphys_cli.demo.kubelets import Kubelets, persist, running_status
 from tiphys_cli.demo.lanes import Lane, lane_nodes, make_lanes, pod_manifest
 from tiphys_cli.demo.records import CallRecord
@@ -48,6 +49,7 @@ class Server:
 async def kubelets(speed: float = 0.05) -> AsyncIterator[tuple[Kubelets, Server]]:
     """Kubelets of three nodes on which calls take a twentieth of their time, and the server they report to."""
     server = Server()
+    functions = {name: replace(f, cold_s=f.cold_s * speed, warm_s=f.warm_s * speed, init_s=f.init_s * speed) for name, f in BY_NAME.items()}
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app)
@@ -55,7 +57,7 @@ async def kubelets(speed: float = 0.05) -> AsyncIterator[tuple[Kubelets, Server]
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with KubeClient(ApiAccess(f"http://127.0.0.1:{runner.addresses[0][1]}", None)) as client:
-            made = Kubelets(client, Fleet({WARM.namespace: lane_nodes(WARM, 3)}, time.monotonic()), functions_by_name(speed))
+            made = Kubelets(client, Fleet({WARM.namespace: lane_nodes(WARM, 3)}, time.monotonic()), functions)
             made.start_s = time.monotonic()
             keeping = asyncio.ensure_future(made._keep_time())
             try:
@@ -68,7 +70,7 @@ async def kubelets(speed: float = 0.05) -> AsyncIterator[tuple[Kubelets, Server]
 
 
 def bound(name: str = "p", function: str = "eg", lane: Lane = WARM, **metadata: Any) -> dict[str, Any]:
-    pod = pod_manifest(lane, name, functions_by_name()[function], "s0")
+    pod = pod_manifest(lane, name, BY_NAME[function], "s0")
     pod["metadata"] |= {"uid": f"uid-{name}"} | metadata
     pod["spec"]["nodeName"] = "warm-first-0000"
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tiphys_cli.support.explain import explanation, never_asked, parse_target, top_scores
+from tiphys_cli.support.explain import explanation, never_asked, parse_target, profile_line, top_scores
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 
 
@@ -102,6 +102,11 @@ def test_top_scores_prefer_all_candidates_and_fall_back_to_the_log() -> None:
     assert top_scores({"scores": scores, "top": scores[:1]}, 2) == scores[:2]
     assert top_scores({"top": scores[:3]}, 5) == scores[:3]
     assert top_scores({}, 5) == []
+
+
+def test_a_call_profile_is_said_in_one_sentence() -> None:
+    profile = {"warm_seconds": 2.34, "cold_seconds": 4.45, "warm_core_seconds": 18.7, "cold_core_seconds": 23.2, "parallelism": 8.0}
+    assert profile_line("shop/dh", profile) == "A call of shop/dh alone takes 2.34 s warm and 4.45 s cold, on up to 8 cores."
 
 
 def test_the_json_has_everything_the_text_is_made_of() -> None:

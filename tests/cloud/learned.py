@@ -9,10 +9,11 @@ import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.registry import HEURISTICS
+from tiphys_models.selectors.encoding import GENERAL_NAMES
 from tiphys_models.selectors.network import Network
 from tiphys_models.selectors.surrogate import COMPONENTS, HIDDEN, Surrogate
 
-FEATURES = 35
+FEATURES = len(GENERAL_NAMES)
 
 
 def network(widths: Sequence[int], seed: int = 0) -> Network:
@@ -26,11 +27,11 @@ def surrogate(candidates: tuple[str, ...] = HEURISTICS, previewed: tuple[str, ..
     width = FEATURES + len(previewed) * COMPONENTS
     net = network((width, HIDDEN, HIDDEN, len(candidates) * 2 * COMPONENTS))
     net.layers[-1] = (np.zeros_like(net.layers[-1][0]), np.zeros_like(net.layers[-1][1]))
-    return Surrogate(candidates, previewed, margin, net, np.zeros(width), np.ones(width), np.ones((len(candidates), COMPONENTS)))
+    return Surrogate(candidates, previewed, margin, (net,), np.zeros(width), np.ones(width), np.ones((len(candidates), COMPONENTS)))
 
 
 def with_output(model: Surrogate, candidate: str, head: int, value: FloatArray) -> Surrogate:
     """A constant in `UNITS` a task added to what is predicted for one candidate; head 0 is marginal, 1 attributed."""
     at = (model.candidates.index(candidate) * 2 + head) * COMPONENTS
-    model.network.layers[-1][1][at : at + COMPONENTS] += value
+    model.networks[0].layers[-1][1][at : at + COMPONENTS] += value
     return model

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cloud.small import state, tasks
 from tests.cloud.test_planners import MOMENTS
+from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.cloud.draft import objective
 from tiphys_models.cloud.hosts import make_fleet
 from tiphys_models.cloud.repair import infeasible, repair
@@ -168,7 +169,7 @@ def test_forecasts_follow_what_runs() -> None:
     planner = semi_direct.make()
     now = state([(2, 0), (3, 4)], fleet=None)
     mean, variance = planner.forecast(now)
-    assert mean[0] > 0.9  # two threads of a heavy task on two cores, for longer than the interval
+    assert mean[0] > 0.8  # two threads of a heavy task on two cores, for longer than the interval
     assert 0.05 < mean[4] < 0.4  # four core seconds left of 40
     assert (variance > 0).all()
 
@@ -189,7 +190,7 @@ def test_the_natural_layers_agree_with_sampling() -> None:
 
 def test_weights_for_another_planner_are_refused() -> None:
     with pytest.raises(ArtifactRefused):
-        gobi.make(gobi.SHIPPED / "gosh.json")
+        gobi.make(SHIPPED / "gosh.json")
 
 
 def test_all_four_are_candidates() -> None:

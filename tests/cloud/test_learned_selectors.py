@@ -9,9 +9,10 @@ import pytest
 
 from tests.cloud.learned import network, surrogate, with_output
 from tests.cloud.small import state, tasks
+from tiphys_models.cloud.bill import scheduling_s
 from tiphys_models.cloud.hosts import make_fleet
 from tiphys_models.cloud.preview import preview
-from tiphys_models.cloud.score import DEFAULT, DIVISORS, Outcome, Weights
+from tiphys_models.cloud.score import DEFAULT, Divisors, Outcome, Weights
 from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import ArtifactRefused
@@ -19,6 +20,7 @@ from tiphys_models.planners.registry import HEURISTICS, make_planners
 from tiphys_models.selectors.checkpoint import MAX_BYTES, pack, unpack
 from tiphys_models.selectors.choice import SwitchLimit
 from tiphys_models.selectors.dqn import DQN
+from tiphys_models.selectors.encoding import GENERAL_NAMES
 from tiphys_models.selectors.guard import ENOUGH, PAUSE, Guard
 from tiphys_models.selectors.metanet import MetaNet
 from tiphys_models.selectors.metanet_paper import INPUTS, MetaNetPaper
@@ -27,7 +29,8 @@ from tiphys_models.selectors.phi import Since
 from tiphys_models.selectors.protocol import Scored, Selector
 from tiphys_models.selectors.surrogate import UNITS, Surrogate, components, prices
 
-REGIME = DIVISORS["regime"]
+REGIME = Divisors(cost_usd=0.48, energy_kwh=0.59, response_s=8.7, sla_violation=0.245, tasks=3167)
+"""Of about the size of the regime workload's, and fixed: what a correction overcomes depends on prices, which are measured anew."""
 FLEET = make_fleet()
 NOW = state([(0, 0), (2, 1)], fleet=FLEET)
 WAITING = tasks(0, 1, 4)
@@ -42,7 +45,7 @@ def paper() -> MetaNetPaper:
 
 
 def dqn() -> DQN:
-    return DQN(HEURISTICS, network((39, 64, 64, 3)), DEFAULT, REGIME, 5)
+    return DQN(HEURISTICS, network((len(GENERAL_NAMES) + 4, 64, 64, 3)), DEFAULT, REGIME, 5)
 
 
 MAKERS: dict[str, Callable[[], Selector]] = {"metanet": metanet, "metanet-paper": paper, "dqn": dqn}
@@ -78,18 +81,24 @@ def test_only_what_is_offered_is_chosen_and_unknown_candidates_are_left_alone() 
     assert (choice.candidate, choice.reason) == ("mine", "Fallback")
 
 
-def test_the_margin_keeps_the_fallback() -> None:
-    free = metanet(fallback="one-per-host", weights=Weights(1, 0, 0, 0)).choose(0, NOW, WAITING, HEURISTICS)
+def test_what_the_networks_disagree_about_stays_with_the_fallback() -> None:
+    cost_only = Weights(1, 0, 0, 0)
+    free = metanet(fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS)
     assert (free.candidate, free.reason) == ("cost-lean", "BestPredicted")
-    held = metanet(surrogate(margin=0.9), fallback="one-per-host", weights=Weights(1, 0, 0, 0)).choose(0, NOW, WAITING, HEURISTICS)
+    sure, unsure = surrogate(margin=1.0), with_output(surrogate(), "cost-lean", 0, np.array([5.0, 0.0, 0.0, 0.0]))
+    split = replace(
+        sure, networks=(*sure.networks, *with_output(surrogate(), "cost-lean", 0, np.array([-5.0, 0, 0, 0])).networks, *unsure.networks)
+    )
+    held = metanet(split, fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS)
     assert (held.candidate, held.reason) == ("one-per-host", "WithinMargin")
-    assert held.predicted == free.predicted
+    assert held.predicted == pytest.approx(free.predicted)
+    assert metanet(sure, fallback="one-per-host", weights=cost_only).choose(0, NOW, WAITING, HEURISTICS).candidate == "cost-lean"
 
 
 def test_plans_that_were_only_looked_at_are_charged() -> None:
     choice = metanet(weights=Weights(1, 0, 0, 0)).choose(0, NOW, WAITING, HEURISTICS)
     assert choice.candidate == "cost-lean"
-    assert choice.thinking_s == pytest.approx(0.0025 + 0.0013)  # energy-lean and one-per-host, three tasks
+    assert choice.thinking_s == pytest.approx(scheduling_s("energy-lean", 3) + scheduling_s("one-per-host", 3)) != 0
 
 
 def test_what_is_switched_too_often_is_held_and_learned_from_as_executed() -> None:
@@ -113,7 +122,7 @@ class Always:
 
 
 def energy_lean_share(frozen: bool) -> tuple[float, float]:
-    """Of the first 20 and the last 200 decisions of a model that believes energy-lean, on a dear host, to be (nearly) free."""
+    """Of the first 20 and the last 260 decisions of a model that believes energy-lean, on a dear host, to be (nearly) free."""
     planners = {name: Always(name, host) for name, host in zip(HEURISTICS, (10, 80, 20), strict=True)}
     free = np.array([-3.0, 0.0, 0.0, 0.0])
     model = with_output(with_output(surrogate(), "energy-lean", 0, free), "energy-lean", 1, free)
@@ -123,7 +132,7 @@ def energy_lean_share(frozen: bool) -> tuple[float, float]:
     for decision in range(1000):
         names.append(selector.choose(decision, NOW, WAITING, HEURISTICS).candidate)
         selector.learn(Scored(decision, true[names[-1]], 0.0))
-    return names[:20].count("energy-lean") / 20, names[800:].count("energy-lean") / 200
+    return names[:20].count("energy-lean") / 20, names[-260:].count("energy-lean") / 260
 
 
 def test_a_belief_that_is_wrong_is_corrected_online() -> None:
@@ -142,13 +151,13 @@ def test_the_guard_trusts_promises_that_are_kept() -> None:
     for _ in range(500):
         guard.scored(True, 1.0, float(rng.normal(0.5, 2.0)))
         guard.scored(False, 0.0, float(rng.normal(0.5, 2.0)))  # what misses everywhere is nobody's fault
-    assert not guard.holds
+    assert guard.sums[5] == 0
     for _ in range(500):
         guard.scored(True, 1.0, float(rng.normal(3.5, 2.0)))
         guard.scored(False, 0.0, 0.5)
         if guard.holds:
             break
-    assert guard.holds
+    assert guard.sums[5] == PAUSE
     for _ in range(PAUSE):
         guard.decided()
     assert not guard.holds

@@ -17,10 +17,11 @@ NOW, WAITING = state(), tasks(0, 1)
 
 def test_only_a_clear_advantage_leaves_the_fallback() -> None:
     predicted = {"a": 1.0, "b": 0.95, "c": 0.7}
-    assert choose_with_margin(predicted, "a", 0.2) == Choice("c", "BestPredicted", predicted)
-    assert choose_with_margin(predicted, "a", 0.4) == Choice("a", "WithinMargin", predicted)
-    assert choose_with_margin(predicted, "c", 0.4) == Choice("c", "BestPredicted", predicted)
-    assert choose_with_margin(predicted, "gone", 9.0).candidate == "c"
+    assert choose_with_margin(predicted, "a", {"b": 0.2, "c": 0.2}) == Choice("c", "BestPredicted", predicted)
+    assert choose_with_margin(predicted, "a", {"b": 0.4, "c": 0.4}) == Choice("a", "WithinMargin", predicted)
+    assert choose_with_margin(predicted, "a", {"b": 0.01, "c": 0.4}) == Choice("b", "BestPredicted", predicted)  # less, but surely
+    assert choose_with_margin(predicted, "c", {"a": 0.4}) == Choice("c", "BestPredicted", predicted)
+    assert choose_with_margin(predicted, "gone", {"c": 9.0}).candidate == "c"
 
 
 def test_switches_are_limited_by_the_hour() -> None:

@@ -32,6 +32,9 @@ CONFIG_MAPS = f"/api/v1/namespaces/{OWN}/configmaps"
 QUICK = WatchLimits(stall_s=1.0, backoff_start_s=0.02, backoff_max_s=0.1)
 SHIPPED = load_network(WEIGHTS / "faasrank.json").card.sha256
 
+pytestmark = pytest.mark.timeout(20, func_only=True)
+"""Real sockets and retries: slow where the machine is busy."""
+
 
 def serving(store: ModelStore, name: str = "m", mode: Mode = "Active") -> str:
     policy = store.policy(PolicyName.FAASRANK, name, mode)

@@ -18,10 +18,12 @@ from tiphys_extender.readings import FixedReadings, PrometheusReadings, coverage
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import TiphysError
+from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.features.schema import COLUMN, NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, write_snapshot
 
 LOAD = "node_load1"
+PROFILE = FunctionProfile(2.34, 4.45, 18.72, 23.2, 8.0)
 
 
 def vector(values: dict[str, Any], at_s: float | None = None) -> web.Response:
@@ -75,7 +77,7 @@ async def test_readings_arrive_with_their_time() -> None:
         assert coverage(extender.state, time.time()) == 1.0
         assert coverage(extender.state, time.time() + 100) == 0.0
         assert abs(extender.counted("readings_timestamp_seconds") - time.time()) < 5
-        assert len(asked) == len(NODE_READINGS) + 2
+        assert len(asked) == len(NODE_READINGS) + 3
         assert 'rate(node_cpu_seconds_total{mode="user"}[5s])' in asked[0]
 
 
@@ -136,6 +138,29 @@ async def test_a_broken_answer_keeps_the_last_readings_until_they_are_old(answer
         assert np.isnan(reading(extender, "n0"))
 
 
+async def test_call_profiles_reach_the_policies_and_a_broken_answer_keeps_the_last_ones() -> None:
+    value = {"warm_seconds": 2.34, "cold_seconds": 4.45, "warm_core_seconds": 18.72, "cold_core_seconds": 23.2, "parallelism": 8.0}
+    broken = False
+
+    def answer(query: str) -> web.StreamResponse:
+        if "call_profile" not in query:
+            return vector({} if "idle" in query else {"n0": 1})
+        if broken:
+            return web.Response(status=500, body=b"oops")
+        series = [("default/f", quantity, number) for quantity, number in value.items()]
+        series += [("default/half", "warm_seconds", 1.0), ("", "parallelism", 1.0), ("default/f", "colour", 1.0)]
+        result = [{"metric": {"function": f, "quantity": q}, "value": [time.time(), str(number)]} for f, q, number in series]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    async with polling(answer) as (extender, readings):
+        await readings.poll()
+        broken = True
+        await readings.poll()
+        assert extender.state.profile("default/f") == PROFILE
+        assert extender.state.profile("default/half") is None
+        assert extender.counted("readings_errors_total", reason="profiles-unavailable") == 1
+
+
 async def test_nothing_at_all_is_counted_and_harmless() -> None:
     async with polling(lambda query: vector({})) as (extender, readings):
         await readings.poll()
@@ -192,7 +217,10 @@ async def test_idle_instances_count_as_warm_nodes() -> None:
 def test_readings_of_a_file_count_as_fresh_for_ever(tmp_path: Path) -> None:
     clock = ManualClock()
     extender = Extender(nodes=2, clock=clock)
-    write_snapshot(Snapshot(1.0, [], [], [], {"n0": [1.0] * 21, "n1": [None] * 20 + [2.0]}, {"default/f": {"n0": 3}}), tmp_path / "s.json")
+    write_snapshot(
+        Snapshot(1.0, [], [], [], {"n0": [1.0] * 21, "n1": [None] * 20 + [2.0]}, {"default/f": {"n0": 3}}, {"default/f": PROFILE}),
+        tmp_path / "s.json",
+    )
     readings = FixedReadings(*readings_from_file(tmp_path / "s.json"), extender.state, extender.metrics, clock, 5.0)
     for _ in range(3):
         readings.put()
@@ -200,6 +228,7 @@ def test_readings_of_a_file_count_as_fresh_for_ever(tmp_path: Path) -> None:
         clock.advance(5000)
         extender.state.expire(clock.now_s())
         assert coverage(extender.state, clock.now_s()) == 0.0
+    assert extender.state.profile("default/f") == PROFILE
 
 
 def test_a_file_without_readings_is_refused_with_what_to_do(tmp_path: Path) -> None:

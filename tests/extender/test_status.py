@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.extender.harness import Extender, connected, listening, untrained
 from tiphys_extender.status_app import Health, make_explain_app, make_status_app
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
+from tiphys_models.features.calls import FunctionProfile
 
 
 def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[FastAPI, Health]:
@@ -116,8 +117,13 @@ async def test_explain_and_state_over_http(tmp_path: Path) -> None:
         assert status == 200
         answer = json.loads(body)
         assert answer["uid"] == "u1"
+        assert answer["callProfile"] is None
         assert len(answer["scores"]) == 3
         assert b"hunter2" not in body
+        extender.state.put_profiles({answer["function"]: FunctionProfile(2.0, 4.0, 16.0, 24.0, 8.0)})
+        answer = json.loads((await connection.get("/v1/explain?namespace=default&pod=pod-u1"))[2])
+        assert answer["callProfile"]["warm_seconds"] == 2.0
+        assert answer["callProfile"]["parallelism"] == 8.0
         by_uid = json.loads((await connection.get("/v1/explain?uid=u1"))[2])
         assert by_uid == answer
         status, _, body = await connection.get("/v1/explain?namespace=default&pod=other")

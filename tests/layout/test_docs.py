@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -53,3 +54,10 @@ def test_every_test_named_in_the_fault_catalogue_exists() -> None:
     assert len(named) > 40
     for path, name in named:
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+def test_cards_in_words_speak_of_the_weights_that_ship_and_tables_are_filled() -> None:
+    for card in (ROOT / "models" / "tiphys_models" / "weights").glob("*.json"):
+        assert json.loads(card.read_text())["sha256"] in (ROOT / "docs" / "model-cards" / f"{card.stem}.md").read_text(), card.stem
+    for path in DOCS:
+        assert not re.search(r"<!-- bench:[a-z-]+ -->\s*<!-- /bench -->", path.read_text()), path.name

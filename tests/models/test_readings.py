@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from tests.builders import policy_object, view
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.facts import node_facts, pod_facts
+from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.features.prometheus import ReadingTableBuilder, Sample, parse_vector
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, read_snapshot, readings_of, write_snapshot
 from tiphys_models.placement.state import PlacementState
+
+PROFILE = FunctionProfile(2.34, 4.45, 18.72, 23.2, 8.0)
 
 
 def test_every_node_reading_has_a_query_and_every_own_feature_has_none() -> None:
@@ -90,7 +93,7 @@ def example() -> Snapshot:
         "status": {"phase": "Running"},
     }  # fmt: skip
     readings = {"n0": [1.5, None] + [0.0] * (len(NODE_READINGS) - 2)}
-    return Snapshot(100.0, [node], [pod], [policy_object("p", "a", mode="Active")], readings, {"a/f": {"n0": 2.0}})
+    return Snapshot(100.0, [node], [pod], [policy_object("p", "a", mode="Active")], readings, {"a/f": {"n0": 2.0}}, {"a/f": PROFILE})
 
 
 def test_a_snapshot_survives_the_file_and_holds_no_secret(tmp_path: Path) -> None:
@@ -104,6 +107,7 @@ def test_a_snapshot_survives_the_file_and_holds_no_secret(tmp_path: Path) -> Non
     filled.put_pod(pod_facts(kept.pods[0]), 200.0)
     values = np.array([[np.nan if v is None else v for v in kept.readings["n0"]]], np.float32)
     filled.put_readings(["n0"], values, np.array([200.0]))
+    assert kept.profiles == {"a/f": PROFILE}
     assert (kept.idle, kept.taken_at_s, kept.policies[0]["spec"]) == ({"a/f": {"n0": 2.0}}, 100.0, {"mode": "Active"})
     seen = view(filled)
     assert (seen.inflight[0], seen.available_memory_bytes[0], seen.node_readings[0, 0]) == (1, 3 * 2**30, 1.5)
@@ -130,6 +134,7 @@ HEADER = b'{"format": "tiphys-snapshot/1", "feature_schema": "faasrank-26/1", "t
         (HEADER + b'{"node": {}}\n{', "line 3 is not JSON"),
         (HEADER + b'{"secret": {}}\n', "line 2: expected one of"),
         (HEADER + b'{"readings": {"node": "n", "values": [1]}}\n', "has not 21"),
+        (HEADER + b'{"profile": {"function": "f", "warm_seconds": 1}}\n', "has not warm_seconds"),
     ],
 )
 def test_a_broken_snapshot_says_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:

@@ -15,10 +15,15 @@ from tiphys_models.features.outlook import WIDTH  # noqa: E402
 from tiphys_models.nets.score import PAPER_HIDDEN, count_parameters, layers_of, make_score_network, put_layers  # noqa: E402
 from tiphys_models.sim.metrics import remaining  # noqa: E402
 from tiphys_models.sim.scenario import Scenario  # noqa: E402
+from tiphys_models.train.checkpoints import Progress  # noqa: E402
+from tiphys_models.train.curriculum import lessons_of  # noqa: E402
 from tiphys_models.train.export import to_network, to_student, write_artifact  # noqa: E402
-from tiphys_models.train.placement import PRESETS, Progress, Validation, train  # noqa: E402
+from tiphys_models.train.imitation import lessons  # noqa: E402
+from tiphys_models.train.placement import train  # noqa: E402
 from tiphys_models.train.ppo import Ppo, PpoSettings, returns  # noqa: E402
+from tiphys_models.train.presets import PRESETS  # noqa: E402
 from tiphys_models.train.rollouts import Student, Task, blind, input_scale, play_here, roll  # noqa: E402
+from tiphys_models.train.validation import Validation  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
@@ -91,6 +96,26 @@ def test_costs_of_the_teacher_are_what_really_happens_if_nothing_follows() -> No
     np.testing.assert_array_equal(before.chosen, rollout.chosen[:last])  # the same draws up to the last call
     assert rollout.costs[last, chosen] == pytest.approx(whole - before.records.completion_s.sum(), rel=1e-9)
     assert (rollout.costs > 0).all()
+
+
+def test_lessons_keep_fleets_of_different_sizes_apart() -> None:
+    rollouts = play_here(blind(26), [Task(small_workload(20), Scenario(nodes=n)) for n in (2, 3, 2)], costs=True, seed=0)
+    small, large = lessons(blind(26), rollouts)
+    assert small.inputs.shape == (40, 2, 26)
+    assert large.regret_s.shape == (20, 3)
+    for lesson in (small, large):
+        assert (lesson.regret_s.min(axis=1) == 0).all()
+        assert np.isfinite(lesson.inputs).all()
+
+
+def test_half_of_the_lessons_are_the_default_and_the_others_vary_what_results_hang_on() -> None:
+    tasks = [task for iteration in range(4) for task in lessons_of(iteration, 0)]
+    varied = [task.scenario for task in tasks if task.scenario != Scenario()]
+    assert len(tasks) / 3 < len(varied) <= len(tasks) / 2
+    for name in ("period_s", "delay_s", "mixed", "nodes", "reuse", "memory_gib", "start_cost"):
+        assert len({getattr(scenario, name) for scenario in varied}) > 1, name
+    assert all(task.workload.split == "train" for task in tasks)
+    assert len({(task.workload.name, task.workload.seed) for task in tasks}) == len(tasks)
 
 
 def test_a_baseline_needs_what_it_is_made_of() -> None:

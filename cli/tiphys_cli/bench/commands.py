@@ -18,7 +18,9 @@ from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.tools.programs import ToolError
+from tiphys_models.artifacts.shipped import SHIPPED
 from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.sim.workloads import KINDS
 
 _FILE_WIDTH = 220
 """Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
@@ -45,8 +47,8 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
     bars = Bars(
         "One prioritize call: median, FaaSRank beside the floor",
         "ms",
-        [f"{row['names']:,} names" for row in rows],
-        [("FaaSRank", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
+        [f"{row['policy']}, {row['names']:,} names" for row in rows],
+        [("real", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
     )
     _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
 
@@ -61,14 +63,17 @@ def scheduler(
     nodes: Annotated[str, typer.Option(help="comma-separated numbers of nodes")] = "500,5000",
     pairs: Annotated[int, typer.Option(min=1, max=100, help="alternated pairs of runs a setting")] = 5,
     pods: Annotated[int, typer.Option(min=100, max=20_000, help="pods of the backlog")] = 1000,
+    model: Annotated[str, typer.Option(help=f"one of {', '.join(SHIPPED)}")] = SHIPPED[0],
 ) -> None:
     """Pods a second through the real kube-scheduler, with Tiphys and without, in alternated pairs."""
 
     def work(tell: Callable[[str], None]) -> Result:
         sizes, chosen = parse_numbers(nodes, "nodes", least=2), parse_numbers(seeds, "seeds", least=0)
-        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen)
+        if model not in SHIPPED:
+            raise InvalidInput(f"--model {model}: choose one of {', '.join(SHIPPED)}")
+        plan = scheduler_bench.Plan(sizes, pairs, pods, chosen, model=model)
         if quick:
-            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True)
+            plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True, model=model)
         return scheduler_bench.run(plan, tell)
 
     result = _guarded(work)
@@ -94,12 +99,14 @@ def placement(
         Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
+    docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
 ) -> None:
     """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""
 
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import placement as placement_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.placement_docs import rewrite  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = placement_bench.Plan(parse_numbers(seeds, "seeds", least=0), trace_dir=trace_dir, quick=quick)
@@ -109,7 +116,10 @@ def placement(
             plan = replace(plan, policies=tuple(policies.split(",")))
         if model is not None:
             plan = replace(plan, models={**plan.models, "faasrank": model})
-        return placement_bench.run(plan, tell)
+        result = placement_bench.run(plan, tell)
+        for path in docs or ():
+            rewrite(path, result)
+        return result
 
     result = _guarded(work)
     from tiphys_cli.bench.placement_tables import tables  # noqa: PLC0415
@@ -119,6 +129,36 @@ def placement(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
+@bench_app.command("live-placement")
+def live_placement(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split, one live run each")] = "0,1,2,3,4",
+    workload: Annotated[str, typer.Option(help="which of the simulator's workloads: SC, SA, M1 to M10")] = "M10",
+    reuse: Annotated[str, typer.Option(help="whether a container serves a second call: on, off or both")] = "both",
+) -> None:
+    """Placement policies on a live control plane, beside the simulator's figures for the same calls. Needs the extra `sim`."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import live_placement as live_bench  # noqa: PLC0415 - numba, which few installations have
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        settings = {"on": (True,), "off": (False,), "both": (True, False)}
+        if workload not in KINDS or reuse not in settings:
+            raise InvalidInput(f"--workload wants one of {', '.join(KINDS)} and --reuse one of {', '.join(settings)}")
+        chosen = parse_numbers(seeds, "seeds", least=0)
+        plan = live_bench.Plan(chosen[:2] if quick else chosen, workload, settings[reuse], quick=quick)
+        return live_bench.run(plan, tell)
+
+    result = _guarded(work)
+    from tiphys_cli.bench.live_tables import tables  # noqa: PLC0415
+
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tiphys_cli.bench.report import Claim, Result, Row, interval
+from tiphys_cli.bench.placement_figures import COMPARATORS, FIVE, claims, summarise, training_claims
+from tiphys_cli.bench.placement_speed import SPEED_BARS, measure_speed, speed_claims
+from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.score_network import load_network
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import InvalidInput
@@ -22,17 +24,14 @@ from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, RoundRobin, StaticRank, WarmFirst
 from tiphys_models.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.sim.episode import CLAIRVOYANT, GREEDY_STAY, Player, Records, simulate
-from tiphys_models.sim.metrics import fullest_share, jain, lower_share, stretch
+from tiphys_models.sim.metrics import fullest_share, inflight, jain, lower_share, stretch
 from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES, Scenario
 from tiphys_models.sim.tuning import static_rank_tuned
 from tiphys_models.sim.workloads import KINDS, MULTI, Workload, make_workload
 
-FIVE = ("hashing", "round-robin", "least-connections", "greedy", "static-rank")
-"""The paper's baselines."""
-COMPARATORS = ("warm-first", "static-rank-tuned")
 LEARNED = ("faasrank", "faasrank-paper")
 POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant")
-_BEHIND = 1.02
+_AZURE = "azure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +51,18 @@ class Plan:
         for name in names:
             yield name, default, self.seeds, self.policies
         if self.trace_dir is not None:
-            yield "azure", default, self.seeds, self.policies
+            yield _AZURE, default, self.seeds, self.policies
         lean = tuple(p for p in self.policies if p in (*FIVE, *COMPARATORS, "faasrank"))
-        few, fewest = self.seeds[: max(len(self.seeds) // 4, 1)], self.seeds[: max(len(self.seeds) // 10, 1)]
+        few = self.seeds[: max(len(self.seeds) // 4, 1)]
         sensitivity = tuple(p for p in self.policies if p in (*FIVE, *COMPARATORS, "faasrank", "clairvoyant"))
         for name in MULTI[:2] if self.quick else MULTI:
             for scenario in (*AGES, MIXED, SIZES[0], NODE_LOSS):
                 yield name, scenario, self.seeds, lean
             for scenario in SENSITIVITY:
-                yield name, scenario, few, sensitivity
+                yield name, scenario, self.seeds, sensitivity
             if not self.quick:
-                yield name, SIZES[1], few, lean
-                yield name, SIZES[2], fewest, lean
+                yield name, SIZES[1], self.seeds, lean
+                yield name, SIZES[2], few, lean  # 20 times the calls of the others
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
@@ -72,8 +71,9 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     players = _players(plan)
     networks = [p.network for p in players.values() if isinstance(p, FaaSRank)]
     trace = _trace(plan, networks)
+    speed = measure_speed([players[p] for p in SPEED_BARS if p in players], tell, quick=plan.quick)
     rows: list[Row] = []
-    inflight: dict[str, Any] = {}
+    over_time: dict[str, Any] = {}
     said = ""
     for name, scenario, seeds, policies in plan.cells():
         if scenario.name != said:
@@ -84,15 +84,17 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
             played = {policy: simulate(workload, players[policy], scenario) for policy in dict.fromkeys(("hashing", *policies))}
             rows += _rows(workload, scenario, seed, played)
             if name == "M5" and scenario.name == "default" and seed == seeds[0]:
-                inflight = _inflight(played)
+                over_time = _inflight(played)
+    training = {policy: _training(p) for policy, p in players.items() if isinstance(p, FaaSRank)}
     inputs: dict[str, Any] = {
         "models": {policy: p.network.card.sha256 for policy, p in players.items() if isinstance(p, FaaSRank)},
+        "training": training,
         "trace": None if trace is None else _trace_facts(plan, trace),
         "load": "CPU seconds over cores x length of the workload",
-        "inflight_over_time": inflight,
+        "inflight_over_time": over_time,
     }
-    summary = summarise(rows)
-    return Result("placement", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, summary, claims(rows))
+    checked = [*claims(rows), *training_claims(training), *speed_claims(speed)]
+    return Result("placement", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, [*summarise(rows), *speed], checked)
 
 
 def _players(plan: Plan) -> dict[str, Player]:
@@ -107,6 +109,13 @@ def _players(plan: Plan) -> dict[str, Player]:
         if name in plan.policies:
             players[name] = FaaSRank(load_network(plan.models[name]))
     return players
+
+
+def _training(player: FaaSRank) -> list[Row]:
+    """What the card tells of each training seed, the shipped one first."""
+    card = player.network.card.model_dump()
+    shipped = card.get("training", {}).get("seed")
+    return sorted(card.get("training_seeds", []), key=lambda seed: bool(seed["seed"] != shipped))
 
 
 def _trace(plan: Plan, networks: Sequence[Any]) -> TraceRows | None:
@@ -127,8 +136,7 @@ def _trace_facts(plan: Plan, trace: TraceRows) -> Row:
 
 
 def _workload(name: str, seed: int, scenario: Scenario, trace: TraceRows | None) -> Workload:
-    if name == "azure":
-        assert trace is not None  # noqa: S101 - the plan has it exactly then
+    if trace is not None and name == _AZURE:
         return trace_workload(trace, seed, scenario.nodes)
     return make_workload(name, "test", seed, scenario.nodes)
 
@@ -163,97 +171,6 @@ def _rows(workload: Workload, scenario: Scenario, seed: int, played: dict[str, R
 
 
 def _inflight(played: dict[str, Records]) -> dict[str, list[float]]:
-    from tiphys_models.sim.metrics import inflight  # noqa: PLC0415
-
     end_s = max(float(r.finish_s.max()) for r in played.values())
     grid = np.arange(0.0, end_s, 0.5)
     return {policy: inflight(records, grid).tolist() for policy, records in played.items()}
-
-
-# ---- from rows to figures --------------------------------------------------------------------------------------------
-
-
-def _table(rows: Sequence[Row], scenario: str, workloads: Sequence[str], column: str = "mean_s") -> dict[str, np.ndarray[Any, Any]]:
-    """policy -> [seeds, workloads]; only seeds that every workload has."""
-    chosen = [r for r in rows if r["scenario"] == scenario and r["workload"] in workloads]
-    names = [w for w in workloads if any(r["workload"] == w for r in chosen)]
-    seeds = sorted({r["seed"] for r in chosen})
-    found: dict[str, dict[tuple[int, str], float]] = {}
-    for r in chosen:
-        found.setdefault(r["policy"], {})[r["seed"], r["workload"]] = r[column]
-    return {p: np.array([[cells[s, w] for w in names] for s in seeds]) for p, cells in found.items()}
-
-
-def _groups(rows: Sequence[Row]) -> list[tuple[str, str, tuple[str, ...]]]:
-    groups = [("default", name, (name,)) for name in dict.fromkeys(r["workload"] for r in rows if r["scenario"] == "default")]
-    return groups + [(scenario, "M1-M10", MULTI) for scenario in dict.fromkeys(r["scenario"] for r in rows)]
-
-
-def summarise(rows: Sequence[Row]) -> list[Row]:
-    """Percent of hashing, with intervals over paired seeds of the mean over workloads."""
-    result: list[Row] = []
-    for scenario, label, workloads in _groups(rows):
-        table = _table(rows, scenario, workloads, "mean_s")
-        for policy in table:
-            percents = 100 * (table[policy] / table["hashing"]).mean(axis=1)
-            line: Row = {"scenario": scenario, "workload": label, "policy": policy, "metric": "pct_of_hashing"}
-            result.append(line | _rounded(interval(percents.tolist()).as_json()))
-            for metric in ("mean_s", "p95_s", "p99_s", "cold_starts", "inflight_lower_share", "jain_fairness"):
-                if scenario == "default" and (policy, metric) != ("", ""):
-                    values = _table(rows, scenario, workloads, metric)[policy]
-                    if not any(v is None for v in values.ravel().tolist()):
-                        figures = interval(values.mean(axis=1).tolist()).as_json()
-                        result.append({"scenario": scenario, "workload": label, "policy": policy, "metric": metric} | _rounded(figures))
-        for other in ("static-rank", "least-connections", *COMPARATORS):
-            if "faasrank" in table and other in table:
-                figures = interval((table["faasrank"] / table[other]).mean(axis=1).tolist()).as_json()
-                line = {"scenario": scenario, "workload": label, "policy": "faasrank", "metric": f"over {other}"}
-                result.append(line | _rounded(figures))
-    return result
-
-
-def _rounded(row: Row) -> Row:
-    return {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-
-
-def claims(rows: Sequence[Row]) -> list[Claim]:
-    """The published claims that these rows can answer."""
-    table = _table(rows, "default", MULTI)
-    if "faasrank" not in table:
-        return []
-    mine = table["faasrank"]
-    result = [Claim("faasrank-mean-pct-of-hashing", _pct(mine, table["hashing"]), 58, "<=")]
-    if all(p in table for p in FIVE):
-        best = np.min([table[p].mean(axis=0) for p in FIVE], axis=0)
-        result.append(Claim("faasrank-best-of-five-workloads", float((mine.mean(axis=0) <= best).sum()), float(mine.shape[1]), ">="))
-    if "static-rank" in table:
-        result.append(Claim("faasrank-over-static-rank", _ratio(mine, table["static-rank"])[0], 0.82, "<="))
-    for other in COMPARATORS:
-        if other in table:
-            mean, high = _ratio(mine, table[other])
-            result += [Claim(f"faasrank-over-{other}", mean, 0.97, "<="), Claim(f"faasrank-over-{other}-ci95-high", high, 0.9999, "<=")]
-    if "clairvoyant" in table and "static-rank" in table:
-        static, bound = (100 * (table[p] / table["hashing"]).mean() for p in ("static-rank", "clairvoyant"))
-        own = 100 * (mine / table["hashing"]).mean()
-        result.append(Claim("faasrank-gap-closed", round(float((static - own) / (static - bound)), 4), 0.65, ">="))
-    azure = _table(rows, "default", ("azure",))
-    if "faasrank" in azure:
-        result.append(Claim("faasrank-azure-pct-of-hashing", _pct(azure["faasrank"], azure["hashing"]), 54, "<="))
-        worst = max((_ratio(azure["faasrank"], azure[p])[1] for p in (*FIVE, *COMPARATORS) if p in azure), default=None)
-        result.append(Claim("faasrank-azure-over-best-comparator-ci95-high", worst, 0.9999, "<="))
-    for scenario in ("default", *(s.name for s in (*AGES, *SIZES, MIXED, NODE_LOSS))):
-        there = _table(rows, scenario, MULTI)
-        for policy in ("static-rank", "least-connections"):
-            if policy in there and "faasrank" in there:
-                result.append(Claim(f"never-behind-{policy}-{scenario}", _ratio(there["faasrank"], there[policy])[1], _BEHIND, "<="))
-    return result
-
-
-def _pct(mine: np.ndarray[Any, Any], hashing: np.ndarray[Any, Any]) -> float:
-    return round(100 * float((mine / hashing).mean()), 3)
-
-
-def _ratio(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """(mean, upper end of the interval) of the ratio."""
-    found = interval((mine / other).mean(axis=1).tolist())
-    return round(found.mean, 4), round(found.ci95_high, 4)

@@ -23,6 +23,8 @@ from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import create_nodes, delete_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions, SchedulerOptions
 from tiphys_models.api.crd import crd
+from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import Unavailable
 
 NAMES_A_CALL = 100
@@ -58,6 +60,8 @@ class Plan:
     pods: int = 1000
     seeds: tuple[int, ...] = (0,)
     quick: bool = False
+    model: str = "faasrank"
+    """One of the shipped models."""
 
     def settings(self) -> list[Setting]:
         """All comparisons, by number of nodes."""
@@ -90,12 +94,12 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     inputs: dict[str, Any] = {"pods": plan.pods, "functions": len(FUNCTIONS), "scheduler_qps": 5000, "least_model_scored": LEAST_SCORED}
     with LocalCluster(options) as cluster:
         inputs["kubernetes"] = cluster.version
-        _prepare(cluster)
+        _prepare(cluster, plan.model)
+        inputs["model"] = {"name": plan.model, "sha256": load_network(WEIGHTS / f"{plan.model}.json").card.sha256}
         for seed in plan.seeds:
             for nodes in plan.nodes:
                 bench = _Bench(cluster, plan, nodes, seed, tell)
                 bench.warm_up()
-                inputs["model"] = {"name": "untrained", "sha256": bench.digest}
                 for setting in (s for s in plan.settings() if s.nodes == nodes):
                     rows += [bench.pair(setting, index) for index in range(plan.pairs)]
                 bench.close()
@@ -111,14 +115,14 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     )
 
 
-def _prepare(cluster: LocalCluster) -> None:
+def _prepare(cluster: LocalCluster, model: str) -> None:
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     path = f"/apis/tiphys.io/v1alpha1/namespaces/{NAMESPACE}/schedulingpolicies"
     end = time.monotonic() + 30
     while True:
         try:
-            cluster.api.create(path, policy_object())
+            cluster.api.create(path, policy_object(model=model))
         except ApiError as error:
             if error.status != 404 or time.monotonic() > end:  # 404: the API server does not serve the new kind yet
                 raise
@@ -150,7 +154,7 @@ class _Bench:
             cluster.pause(name)
         directory = cluster.options.run_dir / f"inputs-{nodes}-{seed}"
         directory.mkdir()
-        self._readings, self._models, self.digest = write_inputs(Cell(tuple(self._fleet), 0, seed), directory)
+        self._readings, _, _ = write_inputs(Cell(tuple(self._fleet), 0, seed), directory)
 
     def warm_up(self) -> None:
         """A run that is not counted: a fresh API server takes twice the CPU for its first pods."""
@@ -197,7 +201,7 @@ class _Bench:
         return self._measure("plain", SchedulerOptions(name="plain", scheduler_name="plain", qps=5000, burst=5000), None)
 
     def _with(self, setting: Setting) -> Side:
-        options = ExtenderOptions(kubeconfig=self._cluster.kubeconfig, models_dir=self._models, readings_file=self._readings)
+        options = ExtenderOptions(kubeconfig=self._cluster.kubeconfig, readings_file=self._readings)
         extender = Extender.start(self._cluster.processes, options)
         try:
             extender.wait_ready()

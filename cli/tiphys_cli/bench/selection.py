@@ -60,22 +60,22 @@ class Plan:
         return 150 if self.quick else INTERVALS
 
     def cells(self) -> Iterator[Job]:
-        """The published table first, then the sweep, then one choice changed at a time."""
+        """The published table, its first seed with the weight sweep and the max-min search; then one choice changed at a time."""
         workloads = WORKLOADS if self.file is None else (*WORKLOADS, str(self.file))
         fixed = tuple(p for p in self.policies if p in candidates())
         choosers = tuple(p for p in self.policies if p not in candidates())
+        swept = tuple(p for p in ("metanet", "twin") if p in self.policies)
         for seed in self.seeds:
             for workload in workloads:
-                own = {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}
                 first = seed == self.seeds[0] and workload in WORKLOADS
-                yield Job(workload, DEFAULT_SCENARIO, seed, self.intervals, own, fixed, choosers, search=first, trace=first)
-        swept = tuple(p for p in ("metanet", "twin") if p in self.policies)
-        lean = tuple(p for p in choosers if p in ("metanet", "ucb", "twin"))
-        for seed in self.seeds[:2]:
-            for workload in WORKLOADS:
-                yield Job(workload, DEFAULT_SCENARIO, seed, self.intervals, sweep(), fixed, swept)
-                for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
-                    yield Job(workload, scenario, seed, self.intervals, {"default": DEFAULT}, fixed, lean)
+                yield Job(
+                    workload, DEFAULT_SCENARIO, seed, self.intervals, {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}, fixed, choosers,
+                    sweep() if first else {}, swept, search=first, trace=first,
+                )  # fmt: skip
+        for workload in WORKLOADS:
+            for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
+                lean = tuple(p for p in ("metanet",) if p in self.policies)
+                yield Job(workload, scenario, self.seeds[0], self.intervals, {"default": DEFAULT}, fixed, lean)
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:

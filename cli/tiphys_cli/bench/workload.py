@@ -1,7 +1,7 @@
 """Made-up clusters and pods for benchmarks: the same seed gives the same cluster, in a snapshot file or on an API server.
 
 Readings lie where a busy node's would (core-seconds, bytes, operations a second), so that the score network works on numbers
-it could meet; the weights of the benchmarks are untrained, so nothing here says how well anything is placed.
+it could meet; nothing here says how well anything is placed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tiphys_cli.cluster.nodes import SimulatedNode, node_manifest
 from tiphys_models.api.scheduling_policy import API_VERSION, KIND
 from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.features.schema import NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, write_snapshot
 
@@ -39,11 +40,11 @@ class Cell:
     seed: int
 
 
-def policy_object(mode: str = "Active", policy: str = "faasrank", namespace: str = NAMESPACE) -> dict[str, Any]:
+def policy_object(mode: str = "Active", policy: str = "faasrank", namespace: str = NAMESPACE, model: str = MODEL) -> dict[str, Any]:
     """A SchedulingPolicy for all pods of the namespace, as one would apply it."""
     spec: dict[str, Any] = {"mode": mode, "policy": policy}
     if policy == "faasrank":
-        spec["model"] = MODEL
+        spec["model"] = model
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench", "namespace": namespace}, "spec": spec}
 
 
@@ -70,13 +71,13 @@ def pod_manifest(name: str, function: str, scheduler: str = SCHEDULER) -> dict[s
     }
 
 
-def snapshot_of(cell: Cell, taken_at_s: float | None = None) -> Snapshot:
-    """Nodes with running pods, idle instances and readings, and one Active FaaSRank policy."""
+def snapshot_of(cell: Cell, taken_at_s: float | None = None, model: str = MODEL) -> Snapshot:
+    """Nodes with running pods, idle instances, readings and profiles, and one Active FaaSRank policy."""
     rng = np.random.default_rng([cell.seed, len(cell.nodes), cell.pods])
     names = [node.name for node in cell.nodes]
     homes = rng.integers(0, len(names), cell.pods)
     pods = [_running_pod(index, names[home]) for index, home in enumerate(homes)]
-    policy = policy_object()
+    policy = policy_object(model=model)
     policy["metadata"] |= {"uid": "bench", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
     return Snapshot(
         taken_at_s=time.time() if taken_at_s is None else taken_at_s,
@@ -85,13 +86,14 @@ def snapshot_of(cell: Cell, taken_at_s: float | None = None) -> Snapshot:
         policies=[policy],
         readings=_readings(names, rng),
         idle=_idle(names, rng),
+        profiles={f"{NAMESPACE}/{function}": _profile(rng) for function in FUNCTIONS},
     )
 
 
-def write_inputs(cell: Cell, directory: Path) -> tuple[Path, Path, str]:
-    """Write snapshot and untrained weights; (snapshot file, models directory, digest of the weights)."""
+def write_inputs(cell: Cell, directory: Path, model: str = MODEL) -> tuple[Path, Path, str]:
+    """Write snapshot and untrained weights; (snapshot file, models directory, digest of the untrained weights)."""
     snapshot = directory / "snapshot.json"
-    write_snapshot(snapshot_of(cell), snapshot)
+    write_snapshot(snapshot_of(cell, model=model), snapshot)
     models = directory / "models"
     models.mkdir(exist_ok=True)
     network = write_untrained(models, MODEL, np.random.default_rng([cell.seed, 26]))
@@ -164,6 +166,11 @@ def _readings(names: list[str], rng: np.random.Generator) -> dict[str, list[floa
     scale = np.array([_TYPICAL[feature.unit] for feature in NODE_READINGS])
     values = rng.gamma(2.0, 0.5, (len(names), len(NODE_READINGS))) * scale
     return {name: [float(f"{value:.6g}") for value in row] for name, row in zip(names, values.tolist(), strict=True)}
+
+
+def _profile(rng: np.random.Generator) -> FunctionProfile:
+    warm_s, parallelism = float(rng.uniform(0.5, 4.0)), float(rng.integers(1, 8))
+    return FunctionProfile(warm_s, 2 * warm_s, warm_s * parallelism, 2 * warm_s * parallelism, parallelism)
 
 
 def _idle(names: list[str], rng: np.random.Generator) -> dict[str, dict[str, float]]:

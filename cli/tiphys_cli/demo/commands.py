@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -22,28 +23,30 @@ from tiphys_cli.cluster.runs import Run
 from tiphys_cli.demo.lanes import DEFAULT_POLICIES, NODES_PER_LANE, make_lanes
 from tiphys_cli.demo.records import CallRecord
 from tiphys_cli.demo.report import DemoResult, write_report
-from tiphys_cli.demo.session import RUN_NAME, DemoOptions, Stage, play, staged
+from tiphys_cli.demo.session import RUN_NAME, WORKLOAD, DemoOptions, Stage, play, staged
 from tiphys_cli.demo.tables import decisions_table, live_line, live_table, markdown, result_table, verdict
-from tiphys_cli.demo.workload import WorkloadShape
 from tiphys_cli.tools.programs import ToolError
 from tiphys_cli.tools.progress import Progress
 from tiphys_cli.tools.toolbox import Toolbox
 from tiphys_models.domain.errors import TiphysError
 from tiphys_models.policies.registry import PolicyName
+from tiphys_models.sim.workloads import KINDS
 
 _PLAIN_INTERVAL_S = 10.0
 _PLAIN_WIDTH = 140
 _LIVE_INTERVAL_S = 0.25
 _STOP_DEADLINE_S = 60.0
 _QUICK_SPAN_S = 15.0
-_QUICK_CALLS = (5, 10)
 Outcome = TypeVar("Outcome")
 
 
 def demo(
-    policies: Annotated[str, typer.Option(help="rules to compare with the plain scheduler, by commas")] = ",".join(DEFAULT_POLICIES),
+    policies: Annotated[str, typer.Option(help="policies to compare with the plain scheduler, by commas")] = ",".join(DEFAULT_POLICIES),
+    shadow: Annotated[str, typer.Option(help="a policy that is only asked what it would do with the calls of one more lane")] = "",
     seeds: Annotated[str, typer.Option(help="one replay each, by commas; several give intervals")] = "20",
     nodes: Annotated[int, typer.Option(min=3, max=200, help="simulated nodes of each lane")] = NODES_PER_LANE,
+    workload: Annotated[str, typer.Option(help="which of the simulator's workloads: SC, SA, M1 to M10")] = WORKLOAD,
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="no container serves a second call: every call starts cold")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="go on after the replay, to play with; Ctrl-C or --stop ends it")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="end a demo that was kept, from another terminal")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print the result as a Markdown table")] = False,
@@ -60,8 +63,20 @@ def demo(
         _attempt(lambda: _stop(console, name))
         return
     begin_s = time.monotonic()
-    shape = WorkloadShape(span_s=_QUICK_SPAN_S, least_calls=_QUICK_CALLS[0], most_calls=_QUICK_CALLS[1]) if quick else WorkloadShape()
-    options = DemoOptions(_policies(policies), _seeds(seeds), nodes, shape, chart, name, keep)
+    if workload not in KINDS:
+        raise typer.BadParameter(f"{workload!r} is none of {', '.join(KINDS)}", param_hint="--workload")
+    options = DemoOptions(
+        _policies(policies),
+        _seeds(seeds),
+        nodes,
+        workload,
+        _QUICK_SPAN_S if quick else math.inf,
+        not no_reuse,
+        _policies(shadow)[0] if shadow else None,
+        chart,
+        name,
+        keep,
+    )
     # A second program that wants us to end gets what Ctrl-C gets: an orderly end.
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     signal.signal(signal.SIGTERM, _interrupt)
@@ -105,7 +120,7 @@ class _Audience:
     def started(self, seed: int) -> None:
         """A replay begins."""
         lanes = len(self.stage.lanes)
-        span = f"{self.options.shape.span_s:g} s of calls, seed {seed}, through {lanes} lanes"
+        span = f"{self.options.span_s:g} s of calls, seed {seed}, through {lanes} lanes"
         self.progress_console.note(
             f"{span} ({self.options.nodes_per_lane} nodes each) after {time.monotonic() - self.begin_s:.0f} s of set-up"
         )
@@ -121,7 +136,7 @@ class _Audience:
         if self._live is not None:
             if now_s - self._said_s >= _LIVE_INTERVAL_S:
                 self._said_s = now_s
-                self._live.update(live_table(elapsed_s, self.options.shape.span_s, lanes, records), refresh=True)
+                self._live.update(live_table(elapsed_s, self.options.span_s, lanes, records), refresh=True)
         elif now_s - self._said_s >= _PLAIN_INTERVAL_S:
             self._said_s = now_s
             self.progress_console.note(live_line(elapsed_s, lanes, records))

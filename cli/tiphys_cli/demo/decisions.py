@@ -13,6 +13,7 @@ import orjson
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.demo.records import CallRecord
+from tiphys_models.api.reasons import NeutralReason
 
 _PAGE = 1000
 _TIMEOUT_S = 10.0
@@ -27,11 +28,11 @@ class Decision:
     namespace: str
     pod: str
     outcome: str
-    """`scored`, `fallback` or `neutral`."""
+    """`scored`, `fallback` or `neutral`; in Shadow what it would have been."""
     reason: str
     candidates: int
     best: str
-    """The node that was answered 10, if one was."""
+    """The node that was answered 10; in Shadow the one that would have been."""
     duration_ms: float
 
 
@@ -45,7 +46,7 @@ class LaneDecisions:
     not_asked: int = 0
     """Pods with a single candidate: the scheduler asks nobody about those."""
     best_bound: int = 0
-    """Pods that were bound to the node that had been answered 10."""
+    """Pods that were bound to the node that had been answered 10; in Shadow: where the policy agrees with the default plugins."""
     best_other: int = 0
     """Pods that were bound elsewhere."""
     reasons: Mapping[str, int] | None = None
@@ -96,14 +97,18 @@ def parse_decision(item: Mapping[str, Any]) -> Decision:
     """From one record of `/v1/decisions`."""
     top = item.get("top") or []
     best = next((entry["node"] for entry in top if entry.get("score") == BEST), "")
+    outcome, reason = str(item["outcome"]), str(item.get("reason") or "")
+    if reason == NeutralReason.SHADOW:
+        reason = str(item.get("fallbackReason") or "")
+        outcome = "fallback" if reason else "scored"
     return Decision(
         seq=int(item["seq"]),
         namespace=str(item["namespace"]),
         pod=str(item["pod"]),
-        outcome=str(item["outcome"]),
-        reason=str(item.get("reason") or ""),
+        outcome=outcome,
+        reason=reason,
         candidates=int(item.get("candidates") or 0),
-        best=best if item["outcome"] != "neutral" else "",
+        best=best if outcome != "neutral" else "",
         duration_ms=float(item.get("durationMs") or 0.0),
     )
 

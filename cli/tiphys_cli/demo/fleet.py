@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tiphys_cli.cluster.counters import NodeCounters, NodeLoad
+from tiphys_cli.cluster.counters import SECONDS_PER_READ, NodeCounters, NodeLoad, profile_lines
 from tiphys_cli.cluster.nodes import SimulatedNode
-from tiphys_cli.demo.functions import FUNCTIONS, MIB, FunctionProfile
-from tiphys_cli.demo.runtime import Event, NodeRuntime, Usage
+from tiphys_cli.demo.functions import profile
+from tiphys_models.sim.functions import FUNCTIONS, FunctionModel
+from tiphys_models.sim.invoker import Event, Invoker, InvokerRules, Usage
 
-# What a call moves besides computing: enough for the disk and network readings to follow the load.
-_READ_REQUEST_BYTES = 64 * 1024
-_RECEIVED_BYTES_PER_CALL = 0.25 * MIB
-_SENT_BYTES_PER_CALL = 0.1 * MIB
 _SHORTEST_SPAN_S = 1e-3
 
 
@@ -21,7 +18,7 @@ _SHORTEST_SPAN_S = 1e-3
 class _Node:
     spec: SimulatedNode
     namespace: str
-    runtime: NodeRuntime
+    runtime: Invoker
     counters: NodeCounters
     shown: Usage
     shown_s: float
@@ -30,13 +27,15 @@ class _Node:
 class Fleet:
     """Runtimes by node name. Not safe from several threads; the counters are."""
 
-    def __init__(self, nodes: Mapping[str, Iterable[SimulatedNode]], now_s: float) -> None:
+    def __init__(self, nodes: Mapping[str, Iterable[SimulatedNode]], now_s: float, rules: InvokerRules | None = None) -> None:
         """`nodes`: the machines by the namespace whose functions run on them."""
+        self._rules = rules or InvokerRules()
         self._nodes: dict[str, _Node] = {}
         for namespace, specs in nodes.items():
+            declared = profile_lines({f"{namespace}/{function.name}": profile(function) for function in FUNCTIONS})
             for spec in specs:
-                runtime = _runtime(spec, now_s)
-                counters = NodeCounters(spec.machine.cores, spec.machine.memory_bytes)
+                runtime = self._empty(spec, now_s)
+                counters = NodeCounters(spec.machine.cores, spec.machine.memory_bytes, profiles=declared)
                 self._nodes[spec.name] = _Node(spec, namespace, runtime, counters, runtime.usage(), now_s)
         self._next_s = {name: node.runtime.next_event_s() for name, node in self._nodes.items()}
         self.publish(now_s)
@@ -60,7 +59,7 @@ class Fleet:
         """Empty every node: no container, no call. Counters go on, as a machine's do."""
         self.publish(now_s)
         for name, node in self._nodes.items():
-            node.runtime = _runtime(node.spec, now_s)
+            node.runtime = self._empty(node.spec, now_s)
             node.shown = node.runtime.usage()
             self._next_s[name] = node.runtime.next_event_s()
             _show_idle(node)
@@ -69,9 +68,9 @@ class Fleet:
         """Whether the node is one of ours."""
         return node in self._nodes
 
-    def submit(self, node: str, call: str, function: FunctionProfile, now_s: float) -> list[Event]:
+    def submit(self, node: str, call: str, function: FunctionModel, now_s: float, noise: float = 1.0) -> list[Event]:
         """A pod runs on a node; returns what happened there until now."""
-        return self._after(node, self._nodes[node].runtime.submit(call, function, now_s))
+        return self._after(node, self._nodes[node].runtime.submit(call, function, now_s, noise))
 
     def cancel(self, node: str, call: str, now_s: float) -> list[Event]:
         """A pod was deleted."""
@@ -93,9 +92,12 @@ class Fleet:
             span_s = now_s - node.shown_s
             usage = node.runtime.usage()
             if span_s >= _SHORTEST_SPAN_S:
-                node.counters.advance(span_s, load_between(node.shown, usage, span_s))
+                node.counters.advance(span_s, load_between(node.shown, usage, span_s, node.spec.machine.cores))
                 node.shown, node.shown_s = usage, now_s
         return events
+
+    def _empty(self, spec: SimulatedNode, now_s: float) -> Invoker:
+        return Invoker(spec.machine.cores, spec.machine.memory_bytes, now_s, self._rules)
 
     def _after(self, name: str, events: list[Event]) -> list[Event]:
         node = self._nodes[name]
@@ -104,22 +106,20 @@ class Fleet:
         return events
 
 
-def load_between(before: Usage, after: Usage, span_s: float) -> NodeLoad:
+def load_between(before: Usage, after: Usage, span_s: float, cores: int) -> NodeLoad:
     """Mean load of a node between two looks at it."""
-    finished = (after.finished - before.finished) / span_s
+    busy = (after.busy_core_s - before.busy_core_s) / span_s
+    reads, writes = (after.reads - before.reads) / span_s, (after.writes - before.writes) / span_s
     return NodeLoad(
-        busy_cores=(after.busy_core_s - before.busy_core_s) / span_s,
+        busy_cores=busy,
+        iowait_cores=min((reads + writes) * SECONDS_PER_READ, max(cores - busy, 0.0)),
         runnable=(after.runnable_s - before.runnable_s) / span_s,
         memory_used_bytes=after.memory_bytes,
-        reads_per_s=(after.started_memory_bytes - before.started_memory_bytes) / _READ_REQUEST_BYTES / span_s,
-        writes_per_s=finished,
-        receive_bytes_per_s=finished * _RECEIVED_BYTES_PER_CALL,
-        transmit_bytes_per_s=finished * _SENT_BYTES_PER_CALL,
+        reads_per_s=reads,
+        writes_per_s=writes,
+        receive_bytes_per_s=(after.received_bytes - before.received_bytes) / span_s,
+        transmit_bytes_per_s=(after.sent_bytes - before.sent_bytes) / span_s,
     )
-
-
-def _runtime(spec: SimulatedNode, now_s: float) -> NodeRuntime:
-    return NodeRuntime(spec.machine.cores, spec.machine.memory_bytes, now_s)
 
 
 def _show_idle(node: _Node) -> None:

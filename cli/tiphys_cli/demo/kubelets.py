@@ -15,14 +15,14 @@ from typing import Any
 
 from tiphys_cli.cluster.pods import finished_status
 from tiphys_cli.demo.fleet import Fleet
-from tiphys_cli.demo.functions import FunctionProfile
 from tiphys_cli.demo.records import CallRecord
-from tiphys_cli.demo.runtime import Event, Step
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.reflector import Reflector
 from tiphys_models.domain.clock import SystemClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.sim.functions import FunctionModel
+from tiphys_models.sim.invoker import Event, Step
 
 MERGE_PATCH = "application/merge-patch+json"
 PUBLISH_S = 0.25
@@ -38,7 +38,7 @@ _ENDED = ("Succeeded", "Failed")
 class _Pod:
     obj: dict[str, Any]
     record: CallRecord | None
-    function: FunctionProfile | None
+    function: FunctionModel | None
     wanted: str = ""
     """The phase to report: empty, Running, Succeeded."""
     reported: str = ""
@@ -60,7 +60,7 @@ class Kubelets:
 
     client: KubeClient
     fleet: Fleet
-    functions: Mapping[str, FunctionProfile]
+    functions: Mapping[str, FunctionModel]
     records: dict[tuple[str, str], CallRecord] = field(default_factory=dict)
     """Calls of the current replay by (namespace, pod name)."""
     start_s: float = 0.0
@@ -126,7 +126,10 @@ class Kubelets:
         if pod.function is None:
             self._report(pod, "Running")
             return
-        self._follow(self.fleet.submit(pod.node, uid, pod.function, time.monotonic()))
+        now_s, noise = time.monotonic(), 1.0
+        if pod.record is not None:
+            pod.record.taken_s, noise = now_s - self.start_s, pod.record.noise
+        self._follow(self.fleet.submit(pod.node, uid, pod.function, now_s, noise))
         self._wake.set()
 
     def _forget(self, uid: str) -> None:
@@ -144,7 +147,7 @@ class Kubelets:
             at_s = event.at_s - self.start_s
             if event.step is Step.READY:
                 if pod.record is not None:
-                    pod.record.ready_s, pod.record.cold = at_s, event.cold
+                    pod.record.ready_s, pod.record.cold, pod.record.begun_s = at_s, event.cold, event.begun_s - self.start_s
                 self._report(pod, "Running")
             else:
                 if pod.record is not None:

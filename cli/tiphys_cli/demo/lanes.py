@@ -6,18 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiphys_cli.cluster.nodes import POOL_LABEL, SimulatedImage, SimulatedNode, fleet
-from tiphys_cli.demo.functions import FUNCTIONS, FunctionProfile
-from tiphys_models.api.scheduling_policy import API_VERSION, KIND
+from tiphys_cli.cluster.nodes import GIB, POOL_LABEL, MachineType, SimulatedImage, SimulatedNode, fleet
+from tiphys_cli.demo.functions import cpu_milli, image, memory_bytes
+from tiphys_models.api.scheduling_policy import API_VERSION, KIND, Mode
 from tiphys_models.domain.facts import FUNCTION_LABEL
-from tiphys_models.policies.registry import PolicyName, is_learned
+from tiphys_models.policies.registry import PolicyName
+from tiphys_models.sim.functions import FUNCTIONS, FunctionModel
 
 RUN_LABEL = "tiphys.io/demo-run"
 LANE_LABEL = "tiphys.io/demo-lane"
 CONTROL = "kube-scheduler"
 """The lane of the plain scheduler."""
-DEFAULT_POLICIES = (PolicyName.WARM_FIRST, PolicyName.STATIC_RANK, PolicyName.LEAST_CONNECTIONS)
-NODES_PER_LANE = 21
+SHADOW_SUFFIX = "-shadow"
+DEFAULT_POLICIES = (PolicyName.FAASRANK, PolicyName.WARM_FIRST, PolicyName.STATIC_RANK)
+NODES_PER_LANE = 10
+MACHINE = MachineType("F8", 8, 2 * GIB, 0.333)
+"""The simulator's node: 8 cores, 2 GiB for functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Lane:
     name: str
     policy: PolicyName | None
     """None: the plain kube-scheduler."""
+    mode: Mode = "Active"
 
     @property
     def namespace(self) -> str:
@@ -44,21 +49,19 @@ class Lane:
         return "default-scheduler" if self.policy is None else "tiphys"
 
 
-def make_lanes(policies: Sequence[PolicyName] = DEFAULT_POLICIES) -> list[Lane]:
-    """The control first, then one lane a policy."""
-    learned = [policy for policy in policies if is_learned(policy)]
-    if learned:
-        raise ValueError(f"{learned[0]} needs a trained model, and the demo has none; choose among the rules: tiphys policies")
+def make_lanes(policies: Sequence[PolicyName] = DEFAULT_POLICIES, shadow: PolicyName | None = None) -> list[Lane]:
+    """The control first, then one lane a policy; last one where a policy is only asked what it would have done."""
     if len(set(policies)) != len(policies) or not policies:
         raise ValueError("name at least one policy, and each only once")
-    return [Lane(CONTROL, None), *(Lane(str(policy), policy) for policy in policies)]
+    lanes = [Lane(CONTROL, None), *(Lane(str(policy), policy) for policy in policies)]
+    return lanes if shadow is None else [*lanes, Lane(f"{shadow}{SHADOW_SUFFIX}", shadow, "Shadow")]
 
 
 def lane_nodes(lane: Lane, count: int = NODES_PER_LANE) -> list[SimulatedNode]:
     """The machines of a lane, bare: the demo plays their kubelets itself. The functions' images lie on all of them, as
     platforms do that pull ahead."""
-    images = tuple(SimulatedImage(function.image) for function in FUNCTIONS)
-    return fleet(count, pool=lane.pool, images=lambda _: images, bare=True)
+    images = tuple(SimulatedImage(image(function)) for function in FUNCTIONS)
+    return fleet(count, pool=lane.pool, machines=(MACHINE,), images=lambda _: images, bare=True)
 
 
 def namespace_manifest(lane: Lane) -> dict[str, Any]:
@@ -74,15 +77,15 @@ def policy_manifest(lane: Lane) -> dict[str, Any]:
         "metadata": {"name": lane.name, "namespace": lane.namespace},
         "spec": {
             "selector": {"matchExpressions": [{"key": FUNCTION_LABEL, "operator": "Exists"}]},
-            "mode": "Active",
+            "mode": lane.mode,
             "policy": str(lane.policy),
         },
     }
 
 
-def pod_manifest(lane: Lane, name: str, function: FunctionProfile, run: str) -> dict[str, Any]:
+def pod_manifest(lane: Lane, name: str, function: FunctionModel, run: str) -> dict[str, Any]:
     """One call as a pod: what a function platform would create."""
-    requests = {"cpu": f"{function.cpu_milli}m", "memory": str(function.memory_bytes)}
+    requests = {"cpu": f"{cpu_milli(function)}m", "memory": str(memory_bytes(function))}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -98,6 +101,6 @@ def pod_manifest(lane: Lane, name: str, function: FunctionProfile, run: str) -> 
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "containers": [{"name": "function", "image": function.image, "resources": {"requests": requests}}],
+            "containers": [{"name": "function", "image": image(function), "resources": {"requests": requests}}],
         },
     }

@@ -13,11 +13,17 @@ class CallRecord:
     pod: str
     function: str
     due_s: float
+    noise: float = 1.0
+    """Its work in multiples of its function's mean: nobody who places it knows."""
     created_s: float | None = None
     """When the API server had accepted the pod."""
     bound_s: float | None = None
     """When our watch showed its node."""
     node: str = ""
+    taken_s: float | None = None
+    """When its kubelet had it."""
+    begun_s: float | None = None
+    """When it got its container, by the node's clock."""
     ready_s: float | None = None
     """When its container computed, by the node's clock."""
     finished_s: float | None = None

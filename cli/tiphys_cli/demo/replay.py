@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from tiphys_cli.demo.kubelets import Kubelets, persist
 from tiphys_cli.demo.lanes import Lane, pod_manifest
 from tiphys_cli.demo.records import CallRecord
-from tiphys_cli.demo.workload import Call
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.sim.functions import FUNCTIONS
+from tiphys_models.sim.workloads import Workload
 
 _CREATIONS_AT_ONCE = 64
 
@@ -27,7 +28,7 @@ async def sleep_until(at_s: float, meanwhile: Callable[[], None], step_s: float 
 async def replay(
     kubelets: Kubelets,
     lanes: Sequence[Lane],
-    calls: Sequence[Call],
+    workload: Workload,
     *,
     run: str,
     drain_deadline_s: float,
@@ -37,18 +38,19 @@ async def replay(
 
     `progress` is called a few times a second with the seconds since the start; the records show the rest.
     """
-    names = {call.name: f"{run}-{call.name}" for call in calls}
+    functions = [FUNCTIONS[index] for index in workload.function]
+    names = [f"{run}-{function.name}-{number:04d}" for number, function in enumerate(functions)]
     records = {
-        (lane.namespace, names[call.name]): CallRecord(lane.name, names[call.name], call.function, call.due_s)
+        (lane.namespace, name): CallRecord(lane.name, name, function.name, float(due_s), float(noise))
         for lane in lanes
-        for call in calls
+        for name, function, due_s, noise in zip(names, functions, workload.arrival_s, workload.noise, strict=True)
     }
     kubelets.records, kubelets.start_s = records, time.monotonic()
     slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
-    async def create(lane: Lane, call: Call) -> None:
-        record = records[lane.namespace, names[call.name]]
-        manifest = pod_manifest(lane, record.pod, kubelets.functions[call.function], run)
+    async def create(lane: Lane, number: int) -> None:
+        record = records[lane.namespace, names[number]]
+        manifest = pod_manifest(lane, record.pod, functions[number], run)
         async with slots:
             try:
                 await persist(lambda: kubelets.client.request("POST", f"/api/v1/namespaces/{lane.namespace}/pods", body=manifest))
@@ -58,11 +60,11 @@ async def replay(
                 record.created_s = time.monotonic() - kubelets.start_s
 
     async with asyncio.TaskGroup() as group:
-        for number, call in enumerate(calls):
-            await sleep_until(kubelets.start_s + call.due_s, lambda: progress(time.monotonic() - kubelets.start_s))
+        for number, due_s in enumerate(workload.arrival_s.tolist()):
+            await sleep_until(kubelets.start_s + due_s, lambda: progress(time.monotonic() - kubelets.start_s))
             first = number % len(lanes)  # no lane is always the first to be served
             for lane in (*lanes[first:], *lanes[:first]):
-                group.create_task(create(lane, call))
+                group.create_task(create(lane, number))
     end_s = time.monotonic() + drain_deadline_s
     while not all(record.settled for record in records.values()):
         if time.monotonic() > end_s:

@@ -10,11 +10,11 @@ from pathlib import Path
 import orjson
 
 from tiphys_cli.cluster.nodes import SimulatedNode
-from tiphys_cli.demo.functions import FUNCTIONS, MIB
 from tiphys_cli.demo.lanes import CONTROL
 from tiphys_cli.demo.plots import Line, bar_plot, legend, line_plot
 from tiphys_cli.demo.results import LaneSummary, ReplayResult, calls_per_node, completion_curve, inflight_curve
 from tiphys_cli.demo.tables import COLUMNS, verdict
+from tiphys_models.sim.functions import FUNCTIONS, MIB
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -40,7 +40,8 @@ class DemoResult:
     summaries: tuple[LaneSummary, ...]
     problems: tuple[str, ...]
     nodes: Mapping[str, SimulatedNode]
-    burst_share: float
+    workload: str
+    reuse: bool
 
     def as_json(self) -> bytes:
         """Machine-readable; every call is in it."""
@@ -50,6 +51,8 @@ class DemoResult:
             "kubernetes": self.kubernetes,
             "wall_seconds": round(self.wall_s, 1),
             "seeds": [replay.seed for replay in self.replays],
+            "workload": self.workload,
+            "reuse": self.reuse,
             "nodes_per_lane": len(self.nodes) // max(len(self.summaries), 1),
             "rows": [asdict(lane) | {"lost": lane.lost} for replay in self.replays for lane in replay.lanes],
             "summary": [asdict(summary) for summary in self.summaries],
@@ -88,10 +91,7 @@ def render(result: DemoResult) -> str:
         f"<h2>Calls in flight, seed {first.seed}</h2><p>Calls that had come and were not yet done; lower is better.</p>",
         legend(lanes),
         line_plot("Calls in flight", "seconds since the start", "calls in flight", _inflight_lines(first, lanes)),
-        f"<h2>Calls per machine type, seed {first.seed}</h2><p>Mean calls on a machine of each type, by who placed them.</p>",
-        legend(lanes),
-        _machines_plot(result, first, lanes),
-        f"<h2>Calls per node, seed {first.seed}</h2><p>Nodes of each lane in order of name; types alternate.</p>",
+        f"<h2>Calls per node, seed {first.seed}</h2><p>Nodes of each lane in order of name.</p>",
         legend(lanes),
         _nodes_plot(result, first, lanes),
         "<h2>Every run</h2>",
@@ -155,20 +155,6 @@ def _inflight_lines(replay: ReplayResult, lanes: Sequence[str]) -> list[Line]:
     return [Line(lane, *inflight_curve(replay.records_of(lane)), steps=True) for lane in lanes]
 
 
-def _machines_plot(result: DemoResult, replay: ReplayResult, lanes: Sequence[str]) -> str:
-    machines = {node.machine.name: node.machine for node in result.nodes.values()}
-    series: dict[str, list[float]] = {}
-    for lane in lanes:
-        counts = calls_per_node(replay.records_of(lane))
-        pool = [node for node in result.nodes.values() if node.pool == lane]
-        series[lane] = [
-            sum(counts.get(node.name, 0) for node in pool if node.machine.name == name) / max(sum(n.machine.name == name for n in pool), 1)
-            for name in machines
-        ]
-    groups = [f"{machine.name} ({machine.cores} cores, {machine.memory_bytes / MIB / 1024:.0f} GiB)" for machine in machines.values()]
-    return bar_plot("Calls per machine type", "calls a machine", groups, series)
-
-
 def _nodes_plot(result: DemoResult, replay: ReplayResult, lanes: Sequence[str]) -> str:
     series: dict[str, list[float]] = {}
     size = 0
@@ -184,27 +170,23 @@ def _method(result: DemoResult) -> str:
     replay = result.replays[0]
     calls = len(replay.records_of(CONTROL))
     pool = [node for node in result.nodes.values() if node.pool == CONTROL]
-    machines = ", ".join(
-        f"{sum(node.machine.name == name for node in pool)} × {name}" for name in dict.fromkeys(node.machine.name for node in pool)
-    )
+    machine = pool[0].machine
+    machines = f"{len(pool)} × {machine.cores} cores, {machine.memory_bytes / MIB / 1024:g} GiB for functions"
     functions = _table(
-        ("function", "what", "memory MiB", "cold s", "warm s", "start s", "cores at once"),
-        [
-            [f.name, f.title, f"{f.memory_bytes / MIB:.0f}", f"{f.cold_s:g}", f"{f.warm_s:g}", f"{f.init_s:g}", str(f.parallelism)]
-            for f in FUNCTIONS
-        ],
+        ("function", "memory MiB", "cold s", "warm s", "start s", "cores at once"),
+        [[f.name, str(f.memory_mib), f"{f.cold_s:g}", f"{f.warm_s:g}", f"{f.init_s:g}", str(f.parallelism)] for f in FUNCTIONS],
     )
     return (
         f"<p>Kubernetes {escape(result.kubernetes)}: real etcd, API server, controllers and two kube-schedulers; a real Prometheus, "
         f"operator and extender. Nodes are simulated: each lane has a pool of its own ({escape(machines)}), all pools alike. The same "
-        f"{calls} calls (seed {replay.seed}) came to every lane over {replay.span_s:g} s, {len(FUNCTIONS)} functions, "
-        f"{result.burst_share:.0%} of the calls in bursts.</p>"
+        f"{calls} calls (workload {result.workload} of the placement simulator, test split, seed {replay.seed}) came to every lane over "
+        f"{replay.span_s:g} s, {len(FUNCTIONS)} functions{'' if result.reuse else '; no container serves a second call'}.</p>"
         "<p>A call is a pod. On its node it finds an idle container of its function (warm), or a container is started first (cold: a "
         "wait, then more work). Computing calls share the node's cores by memory, none idles while a call could use it; idle containers "
-        "leave when memory is needed. Images lie on all nodes. Completion time is wall time from the moment a call is due until the API "
-        "server has accepted the pod's end: it holds the creation of the pod, its scheduling, the start, the work and the report.</p>"
+        "leave when memory is needed. The work of single calls varies around the mean of their function. Images lie on all nodes. "
+        "Completion time is wall time from the moment a call is due until the API server has accepted the pod's end: it holds the "
+        "creation of the pod, its scheduling, the start, the work and the report.</p>"
         "<p>All lanes run at the same time on one machine, so that noise meets all of them alike; it does not vanish. Another machine, "
         "other functions, or other seeds can change the order. No policy is preferred by the demo.</p>"
-        f"{functions}<p>Times and memory: Yu et al., FaaSRank (ACSOS 2021), table II. Cores at once are chosen so that the CPU seconds "
-        "of its table III come out.</p>"
+        f"{functions}<p>Times and memory: Yu et al., FaaSRank (ACSOS 2021), table II; cores at once: the same group's simulator.</p>"
     )

@@ -11,6 +11,8 @@ from tiphys_cli.demo.decisions import LaneDecisions
 from tiphys_cli.demo.records import CallRecord
 
 LEAST_SCORED_SHARE = 0.95
+LEAST_ASKED_SHARE = 0.75
+"""Fewer: not a full cluster, but a scheduler that does not ask."""
 _RESAMPLES = 10_000
 
 
@@ -43,8 +45,14 @@ class LaneResult:
 
     @property
     def scored_share(self) -> float | None:
-        """Part of all calls that the lane's policy itself decided."""
-        return None if self.decisions is None else self.decisions.scored / max(self.calls, 1)
+        """Part of the calls asked about that the lane's policy itself decided; a pod that one node alone can take is asked about
+        by nobody."""
+        return None if self.decisions is None else self.decisions.scored / max(self.calls - self.decisions.not_asked, 1)
+
+    @property
+    def asked_share(self) -> float:
+        """Part of all calls that the extender was asked about."""
+        return 1.0 if self.decisions is None else 1 - self.decisions.not_asked / max(self.calls, 1)
 
     @property
     def best_bound_share(self) -> float | None:
@@ -190,13 +198,20 @@ def problems(replays: Sequence[ReplayResult]) -> list[str]:
                 examples = "; ".join(result.problems[:3])
                 found.append(f"lane {result.lane}, seed {replay.seed}: {result.lost} of {result.calls} calls were never done ({examples})")
             share = result.scored_share
-            if share is not None and share < LEAST_SCORED_SHARE and result.decisions is not None:
+            if share is None or result.decisions is None:
+                continue
+            if result.asked_share < LEAST_ASKED_SHARE:
+                found.append(
+                    f"lane {result.lane}, seed {replay.seed}: the extender was never asked about {result.decisions.not_asked} of "
+                    f"{result.calls} calls"
+                )
+            if share < LEAST_SCORED_SHARE:
                 why = (
                     ", ".join(f"{reason} {count}" for reason, count in sorted((result.decisions.reasons or {}).items()))
                     or "no reason counted"
                 )
                 found.append(
-                    f"lane {result.lane}, seed {replay.seed}: its policy decided {share:.1%} of the calls, fewer than "
+                    f"lane {result.lane}, seed {replay.seed}: its policy decided {share:.1%} of the calls asked about, fewer than "
                     f"{LEAST_SCORED_SHARE:.0%} ({why}; never asked {result.decisions.not_asked})"
                 )
     return found

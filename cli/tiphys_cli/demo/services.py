@@ -151,7 +151,7 @@ def _not_ready(cluster: LocalCluster, lane: Lane) -> str:
 
 
 def _not_deciding(url: str, policies: int) -> str:
-    routes = metric(url, "tiphys_extender_routes", '{mode="Active"}') or 0
+    routes = sum(metric(url, "tiphys_extender_routes", f'{{mode="{mode}"}}') or 0 for mode in ("Active", "Shadow"))
     if routes < policies:
         return f"the extender routes to {routes:.0f} of {policies} policies"
     coverage = metric(url, "tiphys_extender_readings_coverage_ratio") or 0

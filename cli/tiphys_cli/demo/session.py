@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,7 +21,7 @@ from tiphys_cli.cluster.prometheus import wait_for_series
 from tiphys_cli.demo.chart import NAMESPACE, find_chart, render_chart
 from tiphys_cli.demo.decisions import DecisionLog, compare
 from tiphys_cli.demo.fleet import Fleet
-from tiphys_cli.demo.functions import functions_by_name
+from tiphys_cli.demo.functions import BY_NAME
 from tiphys_cli.demo.kubelets import Kubelets
 from tiphys_cli.demo.lanes import (
     CONTROL,
@@ -37,13 +38,15 @@ from tiphys_cli.demo.replay import replay
 from tiphys_cli.demo.report import DemoResult
 from tiphys_cli.demo.results import ReplayResult, lane_result, problems, summarize
 from tiphys_cli.demo.services import SCRAPE_WINDOW_S, Services, start_services, wait_until_deciding
-from tiphys_cli.demo.workload import WorkloadShape, make_calls
 from tiphys_cli.tools.toolbox import Toolbox
 from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.policies.registry import PolicyName
+from tiphys_models.sim.invoker import InvokerRules
+from tiphys_models.sim.workloads import KINDS, Workload, first_calls, make_workload
 
 RUN_NAME = "demo"
+WORKLOAD = "M10"
 READY_DEADLINE_S = 90.0
 DRAIN_DEADLINE_S = 120.0
 SETTLE_S = SCRAPE_WINDOW_S + 2.0
@@ -62,12 +65,28 @@ class DemoOptions:
     policies: tuple[PolicyName, ...] = DEFAULT_POLICIES
     seeds: tuple[int, ...] = (0,)
     nodes_per_lane: int = NODES_PER_LANE
-    shape: WorkloadShape = field(default_factory=WorkloadShape)
+    workload: str = WORKLOAD
+    """A line of the simulator's table: calls grow in proportion to the nodes of a lane."""
+    first_s: float = math.inf
+    """Only the calls that come before."""
+    reuse: bool = True
+    """Whether a container serves a second call; without it every call starts cold."""
+    shadow: PolicyName | None = None
+    """A policy that is asked about the calls of one more lane, and not obeyed."""
     chart: Path | None = None
     name: str = RUN_NAME
     """Of the local cluster: two demos of different names can run side by side."""
     keep: bool = False
     """Go on after the last replay, until interrupted."""
+
+    @property
+    def span_s(self) -> float:
+        """How long calls come."""
+        return min(float(KINDS[self.workload].length_s), self.first_s)
+
+    def calls(self, seed: int) -> Workload:
+        """What is played in every lane: seeds of the test split, which no model was trained on."""
+        return first_calls(make_workload(self.workload, "test", seed, self.nodes_per_lane), self.first_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class Stage:
 def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
     """Start all processes, hand them out, and end them whatever happens."""
     chart = find_chart(options.chart)
-    lanes = make_lanes(options.policies)
+    lanes = make_lanes(options.policies, options.shadow)
     programs = toolbox.ensure(["helm", "prometheus"])
     # Our nodes renew no lease and need no kwok: the demo plays their kubelets, because their pods are ready after a start
     # that takes its time, and not at once.
@@ -94,7 +113,7 @@ def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
             installation = render_chart(programs["helm"], chart, cluster.version)
             nodes = {lane.namespace: lane_nodes(lane, options.nodes_per_lane) for lane in lanes}
             create_nodes(cluster.api, [node for pool in nodes.values() for node in pool])
-            fleet = Fleet(nodes, time.monotonic())
+            fleet = Fleet(nodes, time.monotonic(), InvokerRules(reuse=options.reuse))
             step.detail("applying the chart's custom resources and roles")
             namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *map(namespace_manifest, lanes)]
             for namespace in namespaces:
@@ -136,7 +155,7 @@ class Audience(Protocol):
 async def play(stage: Stage, options: DemoOptions, audience: Audience) -> DemoResult:
     """Replay every seed; with `keep`, go on playing the nodes until cancelled."""
     async with KubeClient(find_access(stage.cluster.kubeconfig), user_agent="tiphys-demo") as client:
-        kubelets = Kubelets(client, stage.fleet, functions_by_name())
+        kubelets = Kubelets(client, stage.fleet, BY_NAME)
         return await alongside(kubelets.run(), _script(client, stage, kubelets, options, audience))
 
 
@@ -159,7 +178,8 @@ async def _script(client: KubeClient, stage: Stage, kubelets: Kubelets, options:
         summaries=tuple(summarize(replays, CONTROL)),
         problems=tuple(problems(replays)),
         nodes=stage.fleet.specs,
-        burst_share=options.shape.burst_share,
+        workload=options.workload,
+        reuse=options.reuse,
     )
     audience.finished(result)
     while options.keep:
@@ -184,7 +204,7 @@ async def alongside(background: Coroutine[Any, Any, None], work: Coroutine[Any, 
 
 
 async def _one_seed(stage: Stage, kubelets: Kubelets, options: DemoOptions, seed: int, audience: Audience) -> ReplayResult:
-    calls = make_calls(seed, options.shape)
+    calls = options.calls(seed)
     log = DecisionLog(stage.services.status_url, stage.services.token)
     log.skip()
     begin_s = time.monotonic()
@@ -199,7 +219,7 @@ async def _one_seed(stage: Stage, kubelets: Kubelets, options: DemoOptions, seed
 
     records = await replay(kubelets, stage.lanes, calls, run=f"s{seed}", drain_deadline_s=DRAIN_DEADLINE_S, progress=tick)
     decisions = log.read()
-    span_s = options.shape.span_s
+    span_s = options.span_s
     results = []
     for lane in stage.lanes:
         own = [record for record in records if record.lane == lane.name]

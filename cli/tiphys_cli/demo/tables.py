@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tiphys_cli.demo.lanes import CONTROL
+from tiphys_cli.demo.lanes import CONTROL, SHADOW_SUFFIX
 from tiphys_cli.demo.records import CallRecord
 from tiphys_cli.demo.results import Figure, LaneSummary, ReplayResult
 
@@ -41,7 +41,7 @@ COLUMNS = (
     Column("mean in flight", _number(lambda s: s.mean_inflight, 1), "in flight"),
     Column(f"mean, % of {CONTROL}", lambda s: "100" if s.lane == CONTROL else show(s.pct_of_control, 1), "% of control"),
     Column("decided by policy", lambda s: share(s.scored_share)),
-    Column("bound to the node answered 10", lambda s: share(s.best_bound_share)),
+    Column("bound to its first choice", lambda s: share(s.best_bound_share)),
 )
 
 
@@ -83,7 +83,7 @@ def markdown(summaries: Sequence[LaneSummary]) -> str:
 
 def verdict(summaries: Sequence[LaneSummary]) -> str:
     """One sentence on who was quickest, and how far that goes."""
-    finished = [summary for summary in summaries if not math.isnan(summary.mean_s.mean)]
+    finished = [summary for summary in summaries if not (math.isnan(summary.mean_s.mean) or summary.lane.endswith(SHADOW_SUFFIX))]
     if not finished:
         return "No call was done."
     best = min(finished, key=lambda summary: summary.mean_s.mean)

@@ -226,6 +226,8 @@ def _show(found: explaining.Explanation, top: int) -> None:
             raw = score.get("raw")
             table.add_row(str(score["node"]), str(score["score"]), "unknown" if raw is None else f"{raw:.6g}")
         console.print(table)
+    if profile := record.get("callProfile"):
+        console.print(explaining.profile_line(str(record.get("function")), profile))
     features = dict(record.get("features") or {})
     if features:
         nodes = [score["node"] for score in scores if score["node"] in features][:_FEATURE_NODES] or list(features)[:_FEATURE_NODES]

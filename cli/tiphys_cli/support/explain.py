@@ -27,6 +27,7 @@ _NEUTRAL: Mapping[str, str] = {
 _FALLBACK: Mapping[str, str] = {
     FallbackReason.MODEL_MISSING: "its model is not loaded: is NAME.json with NAME.safetensors mounted, and not refused?",
     FallbackReason.READINGS_MISSING: "more than half of the candidates had no fresh reading: see `tiphys doctor` and Prometheus",
+    FallbackReason.PROFILES_MISSING: "no runtime reports tiphys_runtime_call_profile, which this model needs: see docs/concepts.md",
     FallbackReason.SCORES_NOT_FINITE: "the policy gave scores that are no numbers",
     FallbackReason.SCORES_CONSTANT: "the model makes no difference between different nodes: it is saturated or broken",
     FallbackReason.POLICY_ERROR: "the policy failed: the extender's log names the error",
@@ -151,6 +152,12 @@ def _because(node: str, record: Mapping[str, Any]) -> list[str]:
     if (attempts := len(record.get("attempts") or ())) > 1:
         because.append(f"The scheduler asked {attempts} times: earlier attempts ended without a bind.")
     return because
+
+
+def profile_line(function: str, profile: Mapping[str, float]) -> str:
+    """What the runtime reports of the function, as policies that look at what is still to do read it."""
+    warm_s, cold_s = profile["warm_seconds"], profile["cold_seconds"]
+    return f"A call of {function} alone takes {warm_s:.3g} s warm and {cold_s:.3g} s cold, on up to {profile['parallelism']:g} cores."
 
 
 def top_scores(record: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.placement.snapshot import Snapshot, readings_of, slim_node, slim_pod, slim_policy, write_snapshot
 
 _NOT_FOUND = 404
@@ -34,11 +35,12 @@ async def take(access: ApiAccess, file: Path, prometheus_url: str, window_s: int
             policies = []
             tell("this cluster has no SchedulingPolicy kind: the snapshot holds none")
     readings: dict[str, list[float | None]] = {}
-    idle: Mapping[str, Mapping[str, float]] = {}
+    idle: dict[str, dict[str, float]] = {}
+    profiles: dict[str, FunctionProfile] = {}
     if prometheus_url:
-        readings, idle = await _measured(prometheus_url, window_s, node_label)
-        tell(f"readings of {len(readings):,} nodes, idle instances of {len(idle):,} functions")
-    snapshot = Snapshot(time.time(), nodes, pods, policies, readings, {name: dict(counts) for name, counts in idle.items()})
+        readings, idle, profiles = await _measured(prometheus_url, window_s, node_label)
+        tell(f"readings of {len(readings):,} nodes, idle instances of {len(idle):,} and call profiles of {len(profiles):,} functions")
+    snapshot = Snapshot(time.time(), nodes, pods, policies, readings, idle, profiles)
     try:
         write_snapshot(snapshot, file)
     except OSError as error:
@@ -46,11 +48,14 @@ async def take(access: ApiAccess, file: Path, prometheus_url: str, window_s: int
     return snapshot
 
 
-async def _measured(url: str, window_s: int, node_label: str) -> tuple[dict[str, list[float | None]], Mapping[str, Mapping[str, float]]]:
+async def _measured(
+    url: str, window_s: int, node_label: str
+) -> tuple[dict[str, list[float | None]], dict[str, dict[str, float]], dict[str, FunctionProfile]]:
     async with PrometheusClient(url, window_s=window_s, node_label=node_label, timeout_s=30.0) as prometheus:
         table = await prometheus.node_readings()
         idle, _ = await prometheus.idle_instances()
-    return readings_of(table), idle
+        profiles = await prometheus.call_profiles()
+    return readings_of(table), idle, profiles
 
 
 async def _all(

@@ -21,7 +21,8 @@ from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 if TYPE_CHECKING:
-    from tiphys_models.train.placement import Progress, Trained
+    from tiphys_models.train.checkpoints import Progress
+    from tiphys_models.train.placement import Trained
 
 train_app = typer.Typer(no_args_is_help=True, help="Train learned policies. Needs the extra `train` (torch, numba).")
 
@@ -78,12 +79,13 @@ def selection(
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),
     episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
+    intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
 ) -> None:
     """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, resume, errors)
+        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
@@ -100,8 +102,10 @@ def _train(
 
         from tiphys_models.sim.workloads import KINDS  # noqa: PLC0415
         from tiphys_models.train.export import SCRAPE_WINDOWS_S, write_artifact  # noqa: PLC0415
-        from tiphys_models.train.placement import PRESETS, train  # noqa: PLC0415
+        from tiphys_models.train.placement import train  # noqa: PLC0415
+        from tiphys_models.train.presets import PRESETS  # noqa: PLC0415
         from tiphys_models.train.rolling import roller  # noqa: PLC0415
+        from tiphys_models.train.validation import percent_on_test  # noqa: PLC0415
     except ImportError as error:
         raise InvalidInput(f"training needs more than is installed ({error.name}): pip install 'tiphys[train]'") from error
     chosen = PRESETS.get(name)
@@ -122,17 +126,20 @@ def _train(
             result = train(chosen, seed, lambda p: _tell(errors, p), checkpoint=out, resume=resume, rolls=rolls)
             results.append(result)
             _write_curve(out, result)
-            evidence = _evidence(result)
             windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
-            write_artifact(out, result.student, f"{chosen.name}-{seed}", windows, training=evidence)
+            write_artifact(out, result.student, f"{chosen.name}-{seed}", windows, training=_evidence(result))
     best = min(results, key=lambda r: r.best_pct)
     if best.best_pct == float("inf"):
         raise TiphysError("every student herds on one node; nothing was exported under the preset's name")
+    # the test split is looked at when the choice has been made
+    tests = [percent_on_test(result.student) for result in results]
+    evidence = [_evidence(result) | {"test_pct_of_hashing": round(test, 3)} for result, test in zip(results, tests, strict=True)]
     windows = SCRAPE_WINDOWS_S if chosen.imitation else [1]
-    write_artifact(out, best.student, chosen.name, windows, training=_evidence(best), training_seeds=[_evidence(r) for r in results])
-    table = Table("seed", "validation, % of hashing", "best step", "episodes", "seconds", title=chosen.name)
-    for result in results:
-        table.add_row(str(result.seed), f"{result.best_pct:.2f}", str(result.best_step), f"{result.episodes:,}", f"{result.seconds:.0f}")
+    write_artifact(out, best.student, chosen.name, windows, training=evidence[results.index(best)], training_seeds=evidence)
+    table = Table("seed", "validation, % of hashing", "test", "best step", "episodes", "seconds", title=chosen.name)
+    for result, test in zip(results, tests, strict=True):
+        figures = (f"{result.best_pct:.2f}", f"{test:.2f}", str(result.best_step), f"{result.episodes:,}", f"{result.seconds:.0f}")
+        table.add_row(str(result.seed), *figures)
     Console(highlight=False).print(table)
     Console(highlight=False).print(f"seed {best.seed} is the best by validation: {out / chosen.name}.json")
     return out / f"{chosen.name}.json"

@@ -19,7 +19,9 @@ UCB_SEEDS = (0, 1, 2)
 UCB_INTERVALS = 500
 
 
-def train_selection(name: str, seeds: Sequence[int], out: Path, episodes: int | None, resume: bool, errors: Console) -> None:
+def train_selection(
+    name: str, seeds: Sequence[int], out: Path, episodes: int | None, intervals: int | None, resume: bool, errors: Console
+) -> None:
     """Train, judge by validation, write every seed's artifact and the best one's under the preset's name."""
     try:
         from tiphys_models.artifacts.tensors import write_tensors  # noqa: PLC0415
@@ -32,10 +34,12 @@ def train_selection(name: str, seeds: Sequence[int], out: Path, episodes: int | 
     if name not in PRESETS:
         raise InvalidInput(f"no preset is called {name!r}: there are {', '.join(PRESETS)} and ucb")
     chosen = PRESETS[name]
-    if episodes is not None:
-        if episodes < 1:
-            raise InvalidInput(f"--episodes wants a whole number from 1 on, it got {episodes}")
-        chosen = replace(chosen, episodes=episodes)
+    for option, value in (("episodes", episodes), ("intervals", intervals)):
+        if value is not None:
+            if value < 1:
+                raise InvalidInput(f"--{option} wants a whole number from 1 on, it got {value}")
+            chosen = replace(chosen, **{option: value})  # type: ignore[arg-type]
+    chosen = replace(chosen, validation_intervals=min(chosen.validation_intervals, chosen.intervals))
     kept = out / "episodes"
     if kept.exists() and not resume:
         raise InvalidInput(f"{out} holds the episodes of another run: pass --resume to go on with them, or another --out")

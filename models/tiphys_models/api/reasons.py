@@ -154,6 +154,8 @@ class FallbackReason(StrEnum):
     MODEL_MISSING = "model-missing"
     READINGS_MISSING = "readings-missing"
     """More than half of the candidates have no fresh reading."""
+    PROFILES_MISSING = "profiles-missing"
+    """No runtime has reported what calls of any function are like, and the model was trained to know."""
     SCORES_NOT_FINITE = "scores-not-finite"
     SCORES_CONSTANT = "scores-constant"
     """A learned policy that makes no difference between different nodes."""

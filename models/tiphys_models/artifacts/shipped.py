@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.artifacts import files
 
-WEIGHTS = SHIPPED
+WEIGHTS = files.SHIPPED
 """`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""
+
+SHIPPED = ("faasrank", "faasrank-paper")
+"""Placement models, the default first."""

@@ -11,12 +11,13 @@ import aiohttp
 import orjson
 
 from tiphys_models.domain.errors import Unavailable
-from tiphys_models.features.prometheus import ReadingTable, ReadingTableBuilder, Sample, parse_vector
+from tiphys_models.features.calls import PROFILE_QUERY, FunctionProfile
+from tiphys_models.features.prometheus import ReadingTable, ReadingTableBuilder, Sample, parse_vector, profiles_of
 from tiphys_models.features.schema import IDLE_INSTANCES_QUERY, IDLE_TIMES_QUERY, NODE_READINGS
 
 
 class PrometheusClient:
-    """Reads node readings and idle instances from one Prometheus."""
+    """Reads node readings, idle instances and call profiles from one Prometheus."""
 
     def __init__(self, url: str, *, window_s: int, node_label: str = "node", timeout_s: float = 5.0) -> None:
         self._url = url.rstrip("/")
@@ -61,6 +62,10 @@ class PrometheusClient:
             if sample.value >= 0:
                 counts.setdefault(function, {})[node] = sample.value
         return counts, {sample.labels[0]: sample.value for sample in times}
+
+    async def call_profiles(self) -> dict[str, FunctionProfile]:
+        """What runtimes report of their functions; {} where none does."""
+        return profiles_of(await self._query(PROFILE_QUERY, ("function", "quantity")))
 
     async def _query(self, promql: str, labels: Sequence[str]) -> list[Sample]:
         if self._session is None:

@@ -26,11 +26,18 @@ class SchedulingTime:
 
 
 SCHEDULING_TIMES: dict[str, SchedulingTime] = {
-    "cost-lean": SchedulingTime(0.001, 0.0005),
-    "energy-lean": SchedulingTime(0.001, 0.0005),
-    "one-per-host": SchedulingTime(0.001, 0.0001),
-    "first-fit": SchedulingTime(0.001, 0.0001),
-    "random-host": SchedulingTime(0.001, 0.0001),
+    "arima-aco": SchedulingTime(0.0, 0.0016),
+    "lstm-aco": SchedulingTime(0.0, 0.0013),
+    "decision-nn": SchedulingTime(0.0, 0.0012),
+    "semi-direct": SchedulingTime(0.0006, 0.0014),
+    "graf": SchedulingTime(0.0099, 0.0025),
+    "gobi": SchedulingTime(0.0027, 0.0011),
+    "gosh": SchedulingTime(0.0114, 0.0036),
+    "cost-lean": SchedulingTime(0.0, 0.0002),
+    "energy-lean": SchedulingTime(0.0, 0.0002),
+    "one-per-host": SchedulingTime(0.0002, 0.0),
+    "first-fit": SchedulingTime(0.0001, 0.0),
+    "random-host": SchedulingTime(0.0001, 0.0),
 }
 UNMEASURED = SchedulingTime(0.5, 0.0)
 """For a planner without a line of its own: dear enough that nobody forgets to measure."""

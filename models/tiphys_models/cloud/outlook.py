@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from tiphys_models.cloud.hosts import THREADS, HostType, power_w
 from tiphys_models.cloud.score import Outcome
 
+_SAME = 1e-9
+"""Seconds: an end this near to an interval's edge belongs to it."""
 _SOFTNESS = 0.1
 """Demands are expectations: a deadline is missed with probability sigmoid((response - deadline) / (0.1 deadline))."""
 
@@ -24,38 +26,40 @@ def expected_outcome(kind: HostType, work_core_s: Sequence[float], age_s: Sequen
     if not work_core_s:
         return Outcome()
     ends, busy = finish_times(kind.cores, work_core_s, interval_s, start_s)
+    capacity, joules = kind.cores * interval_s, 0.0
+    for used in busy:
+        joules += power_w(kind.power_w, used / capacity)
+    response, late = 0.0, 0.0
+    for task, end in enumerate(ends):
+        mine = age_s[task] + end
+        response += mine
+        late += violation(mine, deadline_s[task])
     usd = len(busy) * interval_s * kind.usd_per_hour / 3600.0
-    joules = sum(power_w(kind.power_w, used / (kind.cores * interval_s)) for used in busy) * interval_s
-    responses = [age + end for age, end in zip(age_s, ends, strict=True)]
-    late = sum(violation(response, limit) for response, limit in zip(responses, deadline_s, strict=True))
-    return Outcome(usd, joules, sum(responses), late, len(responses))
+    return Outcome(usd, joules * interval_s, response, late, len(ends))
 
 
 def finish_times(cores: float, work_core_s: Sequence[float], interval_s: float, start_s: float = 0.0) -> tuple[list[float], list[float]]:
     """(end of every task, CPU seconds of the host in every interval until the last end), all starting together."""
-    order = sorted(range(len(work_core_s)), key=work_core_s.__getitem__)
-    ends = [0.0] * len(order)
-    busy: list[float] = []
-    now, done = start_s, 0.0
-    for position, task in enumerate(order):
-        present = len(order) - position
-        rate = min(THREADS, cores / present)
+    count = len(work_core_s)
+    order = sorted(range(count), key=work_core_s.__getitem__) if count > 1 else (0,)
+    ends = [0.0] * count
+    busy = [0.0]
+    now, done, edge = start_s, 0.0, interval_s
+    for task in order:
+        rate = cores / count
+        if rate > THREADS:
+            rate = THREADS
         end = now + (work_core_s[task] - done) / rate
-        _spread(busy, now, end, rate * present, interval_s)
-        now, done = end, work_core_s[task]
+        while end > edge + _SAME or (now > edge - _SAME and end > now):  # into the next interval
+            if edge > now:
+                busy[-1] += (edge - now) * rate * count
+                now = edge
+            busy.append(0.0)
+            edge += interval_s
+        busy[-1] += (end - now) * rate * count
+        now, done, count = end, work_core_s[task], count - 1
         ends[task] = end
     return ends, busy
-
-
-def _spread(busy: list[float], start_s: float, end_s: float, used_cores: float, interval_s: float) -> None:
-    """Add a stretch of constant use to the intervals it covers."""
-    while start_s < end_s:
-        index = int(start_s / interval_s + 1e-9)
-        edge = min(end_s, (index + 1) * interval_s)
-        while len(busy) <= index:
-            busy.append(0.0)
-        busy[index] += (edge - start_s) * used_cores
-        start_s = edge if edge > start_s else end_s
 
 
 def violation(response_s: float, deadline_s: float) -> float:

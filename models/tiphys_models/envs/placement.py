@@ -9,9 +9,10 @@ import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.schema import FEATURES
-from tiphys_models.sim.cluster import drain, new_cluster, put
+from tiphys_models.sim.cluster import new_cluster
 from tiphys_models.sim.decide import encode_seen
-from tiphys_models.sim.episode import Records
+from tiphys_models.sim.episode import records_of
+from tiphys_models.sim.events import drain, put
 from tiphys_models.sim.observe import new_seen, publish, reserve, take_sample
 from tiphys_models.sim.run import move_to
 from tiphys_models.sim.scenario import Scenario, make_fleet
@@ -57,8 +58,8 @@ class PlacementEnv(gym.Env[FloatArray, np.int64]):
         self.workload: Workload = given if given is not None else self._draw()
         calls, scenario = len(self.workload), self.scenario
         self._fleet = make_fleet(scenario, self.workload)
-        self._cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(self._fleet.memory.min()), calls)
-        self._seen = new_seen(scenario.nodes, len(self._fleet.memory), calls, scenario.period_s, scenario.delay_s)
+        self._cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(self._fleet.functions["memory"].min()), calls)
+        self._seen = new_seen(scenario.nodes, len(self._fleet.functions), calls, scenario.period_s, scenario.delay_s)
         take_sample(self._cluster, self._fleet, self._seen, 0.0, scenario.period_s)
         publish(self._cluster, self._fleet, self._seen, 0.0)
         self._call = 0
@@ -75,8 +76,7 @@ class PlacementEnv(gym.Env[FloatArray, np.int64]):
             return observation, -self._integral(t, self._now_s), False, False, self._info()
         for n in range(self.scenario.nodes):
             drain(self._cluster, self._fleet, n)
-        c, w = self._cluster, self.workload
-        records = Records(w.arrival_s, w.function, c.node, c.start_s, c.finish_s, c.cold)
+        records = records_of(self.workload, self._cluster)
         last = np.zeros(self.observation_space.shape or (), np.float32)
         return last, -self._integral(t, np.inf), True, False, {"records": records}
 
@@ -95,7 +95,7 @@ class PlacementEnv(gym.Env[FloatArray, np.int64]):
 
     def _integral(self, since_s: float, until_s: float) -> float:
         placed = self._call
-        finish = self._cluster.finish_s[:placed]
+        finish = self._cluster.calls["finish_s"][:placed]
         end = np.where(np.isnan(finish), until_s, np.minimum(finish, until_s))
         return float(np.maximum(end - np.maximum(self.workload.arrival_s[:placed], since_s), 0.0).sum())
 

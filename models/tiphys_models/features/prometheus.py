@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile
 from tiphys_models.features.schema import COLUMN, NODE_READINGS
 
 _LARGEST = 1e18  # beyond any byte count or rate of a machine: a wrong unit or a broken exporter
@@ -79,6 +80,20 @@ def _refusal(value: float, node: str, seen: set[str]) -> str:
     if value > _LARGEST:
         return "too-large"
     return ""
+
+
+def profiles_of(samples: Sequence[Sample]) -> dict[str, FunctionProfile]:
+    """Function profiles out of (function, quantity) samples; a function of which any quantity is missing or absurd has none."""
+    found: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        function, quantity = sample.labels
+        if function and quantity in PROFILE_QUANTITIES and 0 <= sample.value <= _LARGEST:
+            found.setdefault(function, {})[quantity] = sample.value
+    return {
+        function: FunctionProfile(*(values[quantity] for quantity in PROFILE_QUANTITIES))
+        for function, values in found.items()
+        if len(values) == len(PROFILE_QUANTITIES)
+    }
 
 
 def parse_vector(answer: Mapping[str, Any], labels: Sequence[str]) -> list[Sample]:

@@ -62,7 +62,7 @@ class NaturalNetwork(nn.Module):
 
     def arrays(self) -> dict[str, FloatArray]:
         """As served: variances themselves."""
-        found = {}
+        found: dict[str, FloatArray] = {}
         for i in range(len(self.weight)):
             found |= {f"w{i}": _array(self.weight[i]), f"b{i}": _array(self.bias[i])}
             found |= {

@@ -17,11 +17,12 @@ import orjson
 
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.facts import FUNCTION_LABEL, INSTANCE_TYPE_LABEL
+from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile
 from tiphys_models.features.prometheus import ReadingTable
 from tiphys_models.features.schema import NODE_READINGS, SCHEMA
 
 FORMAT = "tiphys-snapshot/1"
-_KINDS = ("node", "pod", "policy", "readings", "idle")
+_KINDS = ("node", "pod", "policy", "readings", "idle", "profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Snapshot:
     policies: list[dict[str, Any]]
     readings: dict[str, list[float | None]] = field(default_factory=dict)
     idle: dict[str, dict[str, float]] = field(default_factory=dict)
+    profiles: dict[str, FunctionProfile] = field(default_factory=dict)
 
 
 def records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -47,6 +49,8 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
                     raise InvalidInput(f"snapshot {path}, line {number}: expected one of {', '.join(_KINDS)}")
                 if kind == "readings" and len(line[kind].get("values", ())) != len(NODE_READINGS):
                     raise InvalidInput(f"snapshot {path}, line {number}: a node has not {len(NODE_READINGS)} readings")
+                if kind == "profile" and not _is_profile(line[kind]):
+                    raise InvalidInput(f"snapshot {path}, line {number}: a profile has not {', '.join(PROFILE_QUANTITIES)}")
                 yield kind, line[kind]
     except OSError as error:
         raise InvalidInput(f"cannot read snapshot {path}: {error.strerror}") from error
@@ -65,9 +69,16 @@ def read_snapshot(path: Path) -> Snapshot:
                 snapshot.policies.append(content)
             case "readings":
                 snapshot.readings[content["node"]] = content["values"]
+            case "profile":
+                snapshot.profiles[content["function"]] = profile_from(content)
             case _:
                 snapshot.idle[content["function"]] = content["nodes"]
     return snapshot
+
+
+def profile_from(content: Mapping[str, Any]) -> FunctionProfile:
+    """The profile of one record."""
+    return FunctionProfile(*(float(content[quantity]) for quantity in PROFILE_QUANTITIES))
 
 
 def taken_at_s(path: Path) -> float:
@@ -79,6 +90,10 @@ def taken_at_s(path: Path) -> float:
         raise InvalidInput(f"cannot read snapshot {path}: {error.strerror}") from error
     _check_header(header, path)
     return float(header["taken_at_s"])
+
+
+def _is_profile(content: Mapping[str, Any]) -> bool:
+    return "function" in content and all(isinstance(content.get(quantity), int | float) for quantity in PROFILE_QUANTITIES)
 
 
 def _line(raw: bytes, path: Path, number: int) -> dict[str, Any]:
@@ -110,6 +125,10 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
         ({"policy": slim_policy(policy)} for policy in snapshot.policies),
         ({"readings": {"node": node, "values": values}} for node, values in snapshot.readings.items()),
         ({"idle": {"function": function, "nodes": nodes}} for function, nodes in snapshot.idle.items()),
+        (
+            {"profile": {"function": name, **dict(zip(PROFILE_QUANTITIES, p.as_row(), strict=True))}}
+            for name, p in snapshot.profiles.items()
+        ),
     )
     with path.open("wb") as file:
         for line in lines:

@@ -112,6 +112,7 @@ class PlacementState:
         self._calls = CallTable()
         self._profiles = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
         self._filled_profiles: FloatArray | None = None
+        self._has_profiles = False
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -286,7 +287,20 @@ class PlacementState:
         for name, profile in profiles.items():
             self._profiles[self._function(name).index] = profile.as_row()
         self._filled_profiles = None
+        self._has_profiles |= bool(profiles)
         self.nodes.touch_all()
+
+    @property
+    def has_profiles(self) -> bool:
+        """Whether anything was reported of any function."""
+        return self._has_profiles
+
+    def profile(self, function: str) -> FunctionProfile | None:
+        """What was reported of a function; None if nothing was."""
+        known = self._functions.get(function)
+        if known is None or np.isnan(self._profiles[known.index]).any():
+            return None
+        return FunctionProfile(*self._profiles[known.index].tolist())
 
     # ---- what policies see ---------------------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ def make_board(state: CloudState, tasks: Tasks, rows: IntArray, host: IntArray) 
         urgency(placed.work_core_s, placed.age_s, placed.deadline_s),
     ])  # fmt: skip
     count = np.bincount(at, minlength=size)
-    total, square = np.bincount(at, work, size), np.bincount(at, work**2, size)
+    total, square = (np.asarray(np.bincount(at, weights, size), np.float64) for weights in (work, work**2))
     longest = np.zeros(size)
     np.maximum.at(longest, at, work)
     ram = state.free_ram_mib() - np.bincount(host[others], tasks.ram_mib[others], size)

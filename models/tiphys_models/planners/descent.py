@@ -36,7 +36,7 @@ class Schedule:
 
     def rate_at(self, step: int) -> float:
         """Learning rate of a step."""
-        return self.rate * (1 + np.cos(np.pi * step / self.period)) / 2
+        return float(self.rate * (1 + np.cos(np.pi * step / self.period)) / 2)
 
 
 SCHEDULE = Schedule()

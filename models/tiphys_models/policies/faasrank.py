@@ -9,6 +9,7 @@ import numpy as np
 from tiphys_models.artifacts.score_network import ScoreNetwork
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.encoder import ENCODERS, known_encoded
+from tiphys_models.features.outlook import SCHEMA_OUTLOOK
 from tiphys_models.features.readings import CandidateView, PlacementMemory
 from tiphys_models.features.schema import SCHEMA
 
@@ -24,6 +25,11 @@ class FaaSRank:
     def row_wise(self) -> bool:
         """Only with the paper's inputs: the others look at the clock and at all candidates."""
         return self.network.card.feature_schema == SCHEMA
+
+    @property
+    def reads_profiles(self) -> bool:
+        """Whether it is worth nothing where no runtime reports what calls are like."""
+        return self.network.card.feature_schema == SCHEMA_OUTLOOK
 
     @property
     def epsilon(self) -> float:

@@ -10,11 +10,17 @@ from tiphys_models.selectors.protocol import Choice
 _HOUR_S = 3600.0
 
 
-def choose_with_margin(predicted: Mapping[str, float], fallback: str, margin: float) -> Choice:
-    """The lowest prediction if it beats the fallback's by more than `margin` (in J); else the fallback. Equals: the first in order."""
+def choose_with_margin(predicted: Mapping[str, float], fallback: str, margin: Mapping[str, float]) -> Choice:
+    """The lowest prediction among those that beat the fallback's by more than their `margin` (in J); else the fallback.
+
+    Equals: the first in order. Without a prediction for the fallback the lowest is taken.
+    """
     best = min(predicted, key=predicted.__getitem__)
-    if fallback not in predicted or predicted[fallback] - predicted[best] > margin:
+    if fallback not in predicted:
         return Choice(best, "BestPredicted", predicted)
+    clear = [name for name in predicted if predicted[fallback] - predicted[name] > margin.get(name, 0.0)]
+    if clear:
+        return Choice(min(clear, key=predicted.__getitem__), "BestPredicted", predicted)
     return Choice(fallback, "WithinMargin" if best != fallback else "BestPredicted", predicted)
 
 

@@ -1,4 +1,4 @@
-"""DQN, the paper's second baseline: Q of every candidate from the pooled state and the weights; learns on while it serves.
+"""DQN, the paper's second baseline: Q of every candidate from the general state and the weights; learns on while it serves.
 
 A decision's reward is minus its share of J once its tasks have ended, in units of a typical decision; the next state is that of
 the next decision.
@@ -15,10 +15,10 @@ from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
 from tiphys_models.cloud.score import Divisors, Weights
 from tiphys_models.cloud.state import CloudState
-from tiphys_models.cloud.tasks import AIOTBENCH, Tasks
+from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.selectors.checkpoint import fitting
-from tiphys_models.selectors.encoding import POOLED, encode_pooled, pooled_width
+from tiphys_models.selectors.encoding import GENERAL, GENERAL_NAMES, encode_general
 from tiphys_models.selectors.network import Adam, Network, network_of, shapes_of
 from tiphys_models.selectors.protocol import Choice, Scored
 from tiphys_models.selectors.surrogate import COMPONENTS, UNITS, prices
@@ -75,7 +75,7 @@ class DQN:
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
         """The highest Q, or now and then any candidate."""
-        inputs = np.concatenate([encode_pooled(state, tasks), self._preferences])
+        inputs = np.concatenate([encode_general(state, tasks), self._preferences])
         if self._newest in self._made:
             self._made[self._newest].following = inputs
             self._remember(self._newest)
@@ -143,6 +143,6 @@ def make(candidates: tuple[str, ...], weights: Weights, divisors: Divisors, seed
     """With the shipped weights."""
     path = SHIPPED / "dqn.json"
     card = DQNCard.model_validate_json(path.read_bytes())
-    width = pooled_width(len(AIOTBENCH), 3) + COMPONENTS
-    arrays = load_checked(path, POOLED, shapes_of((width, HIDDEN, HIDDEN, len(card.candidates)))).arrays
+    width = len(GENERAL_NAMES) + COMPONENTS
+    arrays = load_checked(path, GENERAL, shapes_of((width, HIDDEN, HIDDEN, len(card.candidates)))).arrays
     return DQN(card.candidates, network_of(arrays), weights, divisors, seed)

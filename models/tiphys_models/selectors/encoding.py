@@ -1,7 +1,8 @@
 """States as vectors: pooled numbers that do not depend on how many hosts there are, and the paper's fixed layout.
 
-Only what may be known goes in: expectations, ages, counts, observed CPU. `selection-pooled/1` is what learned selectors use;
-`selection-paper/1` is MetaNet's (CPU, RAM and disk of every host; tasks pooled per application; tasks per host).
+Only what may be known goes in: expectations, ages, counts, observed CPU. `selection-general/1` is what learned selectors use, on any
+cluster; `encode_pooled` adds applications and host types, for experiments; `selection-paper/1` is MetaNet's (CPU, RAM and disk of
+every host; tasks pooled per application; tasks per host).
 """
 
 from __future__ import annotations
@@ -12,46 +13,36 @@ from tiphys_models.cloud.state import CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray
 
-POOLED = "selection-pooled/1"
+GENERAL = "selection-general/1"
 PAPER = "selection-paper/1"
 _CLASSES = (1.6, 2.5)
 """Edges between tight, middle and loose deadlines, as multiples of the solo time."""
+
+
+GENERAL_NAMES = (
+    "waiting", "waiting_core_s", "waiting_largest_core_s", "waiting_age_s", "waiting_tight", "waiting_middle", "waiting_loose",
+    "waiting_ram_gib",
+    "running", "running_core_s", "running_age_s", "running_urgent", "active_hosts", "awake_empty_hosts", "cpu_active", "cpu_recent",
+    "free_slots", "crowding",
+)  # fmt: skip
 
 
 def pooled_names(state: CloudState) -> tuple[str, ...]:
     """What each number of `encode_pooled` is."""
     apps = [f"waiting_{app.name}" for app in state.applications]
     kinds = [f"{what}_{kind.name}" for what in ("hosts", "tasks", "free_slots", "remaining") for kind in state.fleet.types]
-    return (
-        "waiting", "waiting_core_s", "waiting_largest_core_s", "waiting_age_s", "waiting_tight", "waiting_middle", "waiting_loose",
-        "waiting_ram_gib",
-        "running", "running_core_s", "running_age_s", "running_urgent", "active_hosts", "awake_empty_hosts", "cpu_active", "cpu_recent",
-        *apps, *kinds,
-    )  # fmt: skip
+    return (*GENERAL_NAMES, *apps, *kinds)
 
 
-def pooled_width(applications: int, host_types: int) -> int:
-    """How many numbers `encode_pooled` gives for so many applications and host types."""
-    return 16 + applications + 4 * host_types
-
-
-def encode_pooled(state: CloudState, tasks: Tasks) -> FloatArray:
-    """One vector, the order of `pooled_names`; sums are divided by constants that keep it near 0..3."""
-    fleet, running = state.fleet, state.running
-    count = state.running_count()
+def encode_general(state: CloudState, tasks: Tasks) -> FloatArray:
+    """One vector, the order of `GENERAL_NAMES`, for any applications and host types; divided by constants that keep it near 0..3."""
+    running, count = state.running, state.running_count()
     has = count > 0
     solo = np.maximum(tasks.work_core_s / 2, 1e-9)
     multiple = tasks.deadline_s / solo
     slack = running.tasks.deadline_s - running.tasks.age_s
     recent = state.history[-30:].sum(axis=1) if len(state.history) else np.zeros(1)
-    cores = fleet.column("cores")
-    free = np.where(has, np.maximum(cores / 2 - count, 0), 0)
-    remaining = np.bincount(running.host, weights=running.remaining_core_s, minlength=len(fleet))
-    per_kind = [
-        np.bincount(fleet.type_of, weights=values, minlength=len(fleet.types)) / scale
-        for values, scale in ((has.astype(np.float64), 5.0), (count.astype(np.float64), 10.0), (free, 5.0), (remaining, 50.0))
-    ]
-    numbers = (
+    return np.array([
         len(tasks) / 5, tasks.work_core_s.sum() / 50, tasks.work_core_s.max(initial=0) / 20, _mean(tasks.age_s) / 10,
         (multiple < _CLASSES[0]).sum() / 5, ((multiple >= _CLASSES[0]) & (multiple < _CLASSES[1])).sum() / 5,
         (multiple >= _CLASSES[1]).sum() / 5,
@@ -59,9 +50,32 @@ def encode_pooled(state: CloudState, tasks: Tasks) -> FloatArray:
         len(running) / 10, running.remaining_core_s.sum() / 50, _mean(running.tasks.age_s) / 10,
         (slack < running.remaining_core_s / 2).sum() / 5,
         has.sum() / 5, (state.awake & ~has).sum() / 5, _mean(state.utilisation[has]), recent.mean() / 5,
-    )  # fmt: skip
+        _free_slots(state).sum() / 5, _mean(count[has].astype(np.float64)) / 4,
+    ], np.float64)  # fmt: skip
+
+
+def _free_slots(state: CloudState) -> FloatArray:
+    """Tasks that hosts in use could take without slowing anybody."""
+    count = state.running_count()
+    return np.where(count > 0, np.maximum(state.fleet.column("cores") / 2 - count, 0), 0)
+
+
+def encode_pooled(state: CloudState, tasks: Tasks) -> FloatArray:
+    """`encode_general`, then what waits by application and what runs by host type, in the order of `pooled_names`."""
+    fleet = state.fleet
+    count = state.running_count()
+    remaining = np.bincount(state.running.host, weights=state.running.remaining_core_s, minlength=len(fleet))
+    per_kind = [
+        np.bincount(fleet.type_of, weights=values, minlength=len(fleet.types)) / scale
+        for values, scale in (
+            ((count > 0).astype(np.float64), 5.0),
+            (count.astype(np.float64), 10.0),
+            (_free_slots(state), 5.0),
+            (remaining, 50.0),
+        )
+    ]
     apps = np.bincount(tasks.application, minlength=len(state.applications)) / 2
-    return np.concatenate([numbers, apps, *per_kind]).astype(np.float64)
+    return np.concatenate([encode_general(state, tasks), apps, *per_kind]).astype(np.float64)
 
 
 def encode_paper(state: CloudState, tasks: Tasks) -> FloatArray:

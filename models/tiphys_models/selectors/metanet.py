@@ -15,7 +15,7 @@ from tiphys_models.cloud.preview import preview
 from tiphys_models.cloud.repair import repair
 from tiphys_models.cloud.score import Divisors, Weights
 from tiphys_models.cloud.state import CloudState
-from tiphys_models.cloud.tasks import AIOTBENCH, Tasks
+from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.protocol import Planner
@@ -23,7 +23,7 @@ from tiphys_models.planners.registry import make_planners
 from tiphys_models.selectors.checkpoint import fitting
 from tiphys_models.selectors.choice import SwitchLimit, choose_with_margin
 from tiphys_models.selectors.drift import Drift
-from tiphys_models.selectors.encoding import encode_pooled, pooled_width
+from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.guard import Guard
 from tiphys_models.selectors.protocol import Choice, Scored
 from tiphys_models.selectors.surrogate import COMPONENTS, Surrogate, components, load_surrogate, named, prices
@@ -47,7 +47,7 @@ class MetaNet:
         self._surrogate, self._prices = surrogate, prices(weights, divisors)
         self._planners = {name: planners[name] for name in surrogate.previewed}
         self._fallback, self._limit, self._frozen = fallback, limit, frozen
-        hidden = surrogate.network.layers[-1][0].shape[0] + 1
+        hidden = surrogate.networks[0].layers[-1][0].shape[0] + 1
         self._drift, self._guard = Drift(len(surrogate.candidates), hidden), Guard()
         self._open: dict[int, FloatArray] = {}
 
@@ -58,11 +58,12 @@ class MetaNet:
         if not known or not len(tasks):
             return Choice(self._fallback if self._fallback in candidates else candidates[0], "Fallback")
         previews = self._previews(state, tasks)
-        found = s.predict(encode_pooled(state, tasks), previews, count)
+        found = s.predict(encode_general(state, tasks), previews, count)
         marginal = found.marginal + self._drift.correction(found.hidden, count)
         predicted = named(s.candidates, marginal @ self._prices, known)
         fallback = self._home(known)
-        choice = choose_with_margin(predicted, fallback, s.margin * abs(predicted[fallback]))
+        doubt = named(s.candidates, s.margin * found.doubt(self._prices, s.candidates.index(fallback)), known)
+        choice = choose_with_margin(predicted, fallback, doubt)
         if self._guard.holds:
             choice = Choice(fallback, "Fallback", predicted)
         self._guard.decided()
@@ -127,5 +128,5 @@ class MetaNet:
 
 def make(candidates: tuple[str, ...], weights: Weights, divisors: Divisors, seed: int) -> MetaNet:
     """With the shipped weights; deterministic without a seed."""
-    surrogate = load_surrogate(SHIPPED / "metanet.json", pooled_width(len(AIOTBENCH), 3))
+    surrogate = load_surrogate(SHIPPED / "metanet.json")
     return MetaNet(surrogate, weights, divisors, make_planners(surrogate.previewed))

@@ -56,9 +56,10 @@ class MetaNetPaper:
     name = "metanet-paper"
 
     def __init__(self, policies: tuple[str, ...], network: Network, phi_max: FloatArray, memory: FloatArray, seed: int) -> None:
-        self._policies, self._network, self._phi_max, self._seed = policies, network, np.array(phi_max, np.float64), seed
+        self._policies, self._network, self._seed = policies, network, seed
+        self._phi_max: FloatArray = np.array(phi_max, np.float64)
         self._adam = Adam(network)
-        self._memory = memory.astype(np.float32)[-MEMORY:]
+        self._memory: FloatArray = memory.astype(np.float32)[-MEMORY:]
         """Rows of (policy, phi, inputs), oldest first."""
         self._last: tuple[Since, FloatArray] | None = None
 
@@ -69,6 +70,8 @@ class MetaNetPaper:
         if not known:
             return Choice(candidates[0], "Fallback")
         inputs = encode_paper(state, tasks)
+        if len(inputs) != INPUTS:  # made for a hundred hosts and seven applications, and for nothing else
+            return Choice(candidates[0], "Fallback")
         phi = sigmoid(self._network(inputs[None])[0]) * self._phi_max
         order = sorted(known, key=lambda i: (phi[i], i))
         explore = len(order) > 1 and np.random.default_rng((self._seed, decision)).random() < EXPLORE
@@ -108,7 +111,7 @@ class MetaNetPaper:
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """ArtifactRefused if it is another model's."""
         found = fitting(arrays, {**self.online_state(), "memory": np.zeros((0, INPUTS + 2))})
-        self._phi_max, self._memory = found.pop("phi_max"), found.pop("memory").astype(np.float32)
+        self._phi_max, self._memory = found.pop("phi_max").astype(np.float64), found.pop("memory").astype(np.float32)
         self._network = network_of(found)
         self._adam, self._last = Adam(self._network), None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Protocol
 
+from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.cloud.score import Divisors, Weights
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.selectors.protocol import Selector
@@ -44,8 +44,8 @@ _ENTRIES: dict[str, SelectorEntry] = {
 
 
 def entries() -> tuple[SelectorEntry, ...]:
-    """Those that this installation has."""
-    return tuple(e for e in _ENTRIES.values() if find_spec(f"{__package__}.{e.module}") is not None)
+    """Those that this installation has; a learned one without weights cannot choose."""
+    return tuple(e for e in _ENTRIES.values() if not e.learned or (SHIPPED / f"{e.name}.json").exists())
 
 
 def make_selector(name: str, candidates: tuple[str, ...], weights: Weights, divisors: Divisors, seed: int) -> Selector:

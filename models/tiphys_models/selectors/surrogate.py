@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from tiphys_models.artifacts.tensors import TensorCard, Tensors, load_checked
 from tiphys_models.cloud.score import JOULES_PER_KWH, Divisors, Outcome, Weights
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.selectors.encoding import POOLED
+from tiphys_models.selectors.encoding import GENERAL, GENERAL_NAMES
 from tiphys_models.selectors.network import Network, network_of, shapes_of
 
 COMPONENTS = 4
@@ -48,20 +49,27 @@ class Prediction:
     """For all candidates of the model, in its order; totals over the waiting tasks."""
 
     marginal: FloatArray
+    opinions: FloatArray
+    """Members x candidates x components: what each network says of `marginal`, their mean."""
     attributed: FloatArray
     hidden: FloatArray
-    """The last hidden layer and a constant: what online corrections are linear in."""
+    """The first network's last hidden layer and a constant: what online corrections are linear in."""
+
+    def doubt(self, prices: FloatArray, home: int) -> FloatArray:
+        """How much the networks disagree about each candidate's J against that of the candidate `home`: standard deviations."""
+        j = self.opinions @ prices
+        return np.asarray((j - j[:, home : home + 1]).std(axis=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """A network, and what its inputs and outputs mean."""
+    """Some networks, and what their inputs and outputs mean."""
 
     candidates: tuple[str, ...]
     previewed: tuple[str, ...]
     margin: float
-    """Share of the fallback's predicted cost by which another candidate has to be better; validated."""
-    network: Network
+    """How many standard deviations of the networks' disagreement an advantage over the fallback has to exceed; validated."""
+    networks: tuple[Network, ...]
     mean: FloatArray
     scale: FloatArray
     typical: FloatArray
@@ -81,10 +89,17 @@ class Surrogate:
 
     def predict(self, features: FloatArray, previews: FloatArray, tasks: float) -> Prediction:
         """`previews`: previewed x components, totals."""
-        activations = self.network.activations(self.inputs(features, previews, tasks)[None])
-        parts = activations[-1].reshape(len(self.candidates), 2, COMPONENTS) * UNITS * tasks
-        base = self.base(previews)
-        return Prediction(base + parts[:, 0], base + parts[:, 1], np.append(activations[-2][0], 1.0))
+        inputs = self.inputs(features, previews, tasks)[None]
+        activations = [network.activations(inputs) for network in self.networks]
+        parts = np.array([a[-1].reshape(len(self.candidates), 2, COMPONENTS) for a in activations]) * UNITS * tasks
+        opinions = self.base(previews) + parts[:, :, 0]
+        attributed = self.base(previews) + parts[:, :, 1].mean(axis=0)
+        return Prediction(opinions.mean(axis=0), opinions, attributed, np.append(activations[0][-2][0], 1.0))
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """For an artifact."""
+        nets = {name: array for i, network in enumerate(self.networks) for name, array in network.arrays(f"net{i}").items()}
+        return {**nets, "mean": self.mean, "scale": self.scale, "typical": self.typical}
 
 
 class SurrogateCard(TensorCard):
@@ -93,27 +108,28 @@ class SurrogateCard(TensorCard):
     candidates: tuple[str, ...]
     previewed: tuple[str, ...] = ()
     margin: float = 0.0
+    members: int = Field(default=1, ge=1, le=16)
 
 
-def surrogate_shapes(features: int, candidates: int, previewed: int) -> dict[str, tuple[int, ...]]:
+def surrogate_shapes(candidates: int, previewed: int, members: int) -> dict[str, tuple[int, ...]]:
     """Of its arrays."""
-    width = features + previewed * COMPONENTS
+    width = len(GENERAL_NAMES) + previewed * COMPONENTS
     return {
-        **shapes_of((width, HIDDEN, HIDDEN, candidates * 2 * COMPONENTS)),
+        **{k: s for i in range(members) for k, s in shapes_of((width, HIDDEN, HIDDEN, candidates * 2 * COMPONENTS), f"net{i}").items()},
         "mean": (width,), "scale": (width,), "typical": (candidates, COMPONENTS),
     }  # fmt: skip
 
 
-def load_surrogate(path: Path, features: int) -> Surrogate:
-    """A checked artifact; `features` is the length of `encode_pooled` for the fleet and applications at hand."""
+def load_surrogate(path: Path) -> Surrogate:
+    """A checked artifact."""
     try:
         card = SurrogateCard.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ArtifactRefused("CardInvalid", f"{path.name}: {error}") from error
     if not set(card.previewed) <= set(card.candidates):
         raise ArtifactRefused("CardInvalid", f"{path.name}: previewed planners must be candidates")
-    shapes = surrogate_shapes(features, len(card.candidates), len(card.previewed))
-    return surrogate_of(load_checked(path, POOLED, shapes), card)
+    shapes = surrogate_shapes(len(card.candidates), len(card.previewed), card.members)
+    return surrogate_of(load_checked(path, GENERAL, shapes), card)
 
 
 def surrogate_of(tensors: Tensors, card: SurrogateCard) -> Surrogate:
@@ -121,8 +137,8 @@ def surrogate_of(tensors: Tensors, card: SurrogateCard) -> Surrogate:
     arrays: dict[str, FloatArray] = {name: array.astype(np.float64) for name, array in tensors.arrays.items()}
     if (arrays["scale"] <= 0).any():
         raise ArtifactRefused("ShapeMismatch", f"{card.name}: scales must be positive")
-    network = network_of({name: array for name, array in arrays.items() if name.startswith("net.")})
-    return Surrogate(card.candidates, card.previewed, card.margin, network, arrays["mean"], arrays["scale"], arrays["typical"])
+    networks = tuple(network_of(arrays, f"net{i}") for i in range(card.members))
+    return Surrogate(card.candidates, card.previewed, card.margin, networks, arrays["mean"], arrays["scale"], arrays["typical"])
 
 
 def named(candidates: Sequence[str], values: FloatArray, among: Sequence[str]) -> Mapping[str, float]:

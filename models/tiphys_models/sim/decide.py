@@ -11,8 +11,9 @@ from tiphys_models.features.arrays import FloatArray, HashArray, IntArray
 from tiphys_models.features.outlook import WIDTH, add_outlook, base_rows
 from tiphys_models.placement.rank import mixed_ties, sort_key
 from tiphys_models.policies import kernels
-from tiphys_models.sim.cluster import Cluster, Fleet, marginal_cost
+from tiphys_models.sim.cluster import Cluster, Fleet
 from tiphys_models.sim.compiled import compiled
+from tiphys_models.sim.foresight import marginal_cost
 from tiphys_models.sim.observe import Seen
 
 HASHING, ROUND_ROBIN, LEAST_CONNECTIONS, GREEDY, STATIC_RANK, WARM_FIRST, NETWORK, CLAIRVOYANT, GREEDY_STAY = range(9)
@@ -58,9 +59,11 @@ def encode_seen(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArra
     """The network's inputs for call k at t: `rows` are the candidates, `place` says where each node stands among them."""
     f = g.function[k]
     inflight_memory = seen.inflight_memory[rows]
-    capacity = c.capacity[rows]
+    capacity = c.nodes.capacity[rows]
     idle = seen.idle[f][rows]
-    encoded = _base_rows(seen.readings[rows], capacity - inflight_memory, seen.inflight[rows], idle, g.memory[f], g.init_s[f], inputs)
+    encoded = _base_rows(
+        seen.readings[rows], capacity - inflight_memory, seen.inflight[rows], idle, g.functions[f].memory, g.functions[f].init_s, inputs
+    )
     if inputs == WIDTH:
         count = seen.open_count[0]
         open_row = np.empty(count, np.int64)
@@ -72,29 +75,24 @@ def encode_seen(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArra
         same = np.empty(count, np.bool_)
         for i in range(count):
             other = seen.open_calls[i]
-            of = g.function[other]
-            open_row[i] = place[c.node[other]]
+            of = g.functions[g.function[other]]
+            open_row[i] = place[c.calls[other].node]
             age[i] = t - seen.placed_s[other]
-            work[i] = g.warm_work[of] if seen.open_warm[other] else g.cold_work[of]
-            alone[i] = work[i] / g.parallelism[of] + (0.0 if seen.open_warm[other] else g.init_s[of])
-            parallelism[i] = g.parallelism[of]
-            memory[i] = g.memory[of]
-            same[i] = of == f
+            work[i] = of.warm_work if seen.open_warm[other] else of.cold_work
+            alone[i] = work[i] / of.parallelism + (0.0 if seen.open_warm[other] else of.init_s)
+            parallelism[i] = of.parallelism
+            memory[i] = of.memory
+            same[i] = g.function[other] == f
         idle_memory = np.zeros(len(rows))
-        for other in range(len(g.memory)):
-            idle_memory += seen.idle[other][rows] * g.memory[other]
+        for other in range(len(g.functions)):
+            idle_memory += seen.idle[other][rows] * g.functions[other].memory
+        own = g.functions[f]
         profile = np.array(
-            [
-                g.warm_work[f] / g.parallelism[f],
-                g.init_s[f] + g.cold_work[f] / g.parallelism[f],
-                g.warm_work[f],
-                g.cold_work[f],
-                g.parallelism[f],
-            ]
+            [own.warm_work / own.parallelism, own.init_s + own.cold_work / own.parallelism, own.warm_work, own.cold_work, own.parallelism]
         )
         age_of_reading = t - seen.sample_s[rows]
         _add_outlook(
-            encoded, c.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.memory[f], profile,
+            encoded, c.nodes.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.functions[f].memory, profile,
             open_row, age, alone, work, parallelism, memory, same,
         )  # fmt: skip
     return encoded
@@ -126,11 +124,11 @@ def rule_scores(c: Cluster, g: Fleet, seen: Seen, rule: Rule, rows: IntArray, k:
     f = g.function[k]
     known = len(rows)
     position = np.arange(known)
-    wanted = g.memory[f]
+    wanted = g.functions[f].memory
     if rule.kind == LEAST_CONNECTIONS:
         return _least_connections(seen.inflight[rows])
     if rule.kind == WARM_FIRST:
-        return _warm_first(seen.idle[f][rows], np.zeros(known, np.bool_), seen.inflight[rows], c.cores[rows])
+        return _warm_first(seen.idle[f][rows], np.zeros(known, np.bool_), seen.inflight[rows], c.nodes.cores[rows])
     if rule.kind == ROUND_ROBIN or rule.kind == GREEDY_STAY:
         newest = -1
         for i in range(known):
@@ -139,18 +137,23 @@ def rule_scores(c: Cluster, g: Fleet, seen: Seen, rule: Rule, rows: IntArray, k:
         if rule.kind == ROUND_ROBIN:
             return _round_robin(position, newest, known)
         # the literal reading of the paper: stay until full, then go round; a comparator, not served
-        available = c.capacity[rows] - seen.inflight_memory[rows]
+        available = c.nodes.capacity[rows] - seen.inflight_memory[rows]
         return _greedy((position - max(newest, 0)) % known, known, seen.inflight[rows], available, wanted)
     if rule.kind == GREEDY:
-        return _greedy(position, known, seen.inflight[rows], c.capacity[rows] - seen.inflight_memory[rows], wanted)
+        return _greedy(position, known, seen.inflight[rows], c.nodes.capacity[rows] - seen.inflight_memory[rows], wanted)
     if rule.kind == HASHING:
         # OpenWhisk's balancer counts memory itself, at the moment a call ends
         return _hashing(
-            position, known, rule.home[f, known], rule.step_inverse[f, known], c.capacity[rows] - c.inflight_memory[rows], wanted
+            position,
+            known,
+            rule.home[f, known],
+            rule.step_inverse[f, known],
+            c.nodes.capacity[rows] - c.nodes.inflight_memory[rows],
+            wanted,
         )
     if rule.kind == STATIC_RANK:
-        available = c.capacity[rows] - seen.inflight_memory[rows]
-        return _static_rank(rule.weights, seen.readings[rows], c.cores[rows], seen.idle[f][rows], available, wanted)
+        available = c.nodes.capacity[rows] - seen.inflight_memory[rows]
+        return _static_rank(rule.weights, seen.readings[rows], c.nodes.cores[rows], seen.idle[f][rows], available, wanted)
     costs = np.empty(known)
     for i in range(known):
         costs[i] = marginal_cost(c, g, k, rows[i], t)

@@ -14,7 +14,7 @@ from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, RoundRobin, StaticRank, WarmFirst, home_of
 from tiphys_models.sim import decide
-from tiphys_models.sim.cluster import new_cluster
+from tiphys_models.sim.cluster import Cluster, new_cluster
 from tiphys_models.sim.decide import Rule
 from tiphys_models.sim.functions import FUNCTIONS, FunctionModel
 from tiphys_models.sim.observe import new_seen
@@ -65,6 +65,12 @@ class Records:
     def completion_s(self) -> FloatArray:
         """Arrival to completion: queueing, start and execution."""
         return self.finish_s - self.arrival_s
+
+
+def records_of(workload: Workload, cluster: Cluster) -> Records:
+    """What has become of the workload's calls."""
+    calls = cluster.calls
+    return Records(workload.arrival_s, workload.function, *(calls[name].copy() for name in ("node", "start_s", "finish_s", "cold")))
 
 
 def node_name(index: int) -> str:
@@ -150,8 +156,8 @@ def play(
     """The same with a compiled rule, recording on a tape."""
     fleet = make_fleet(scenario, workload, functions)
     calls = len(workload)
-    cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(fleet.memory.min()), calls)
-    seen = new_seen(scenario.nodes, len(fleet.memory), calls, scenario.period_s, scenario.delay_s)
+    cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(fleet.functions["memory"].min()), calls)
+    seen = new_seen(scenario.nodes, len(fleet.functions), calls, scenario.period_s, scenario.delay_s)
     events = sorted(scenario.events, key=lambda e: e.at_s)
     script = Script(
         np.array([e.at_s for e in events], np.float64),
@@ -161,4 +167,4 @@ def play(
     run_workload(
         cluster, fleet, seen, rule, tape, script, how, name_hashes(scenario.nodes), workload.uid_hash, scenario.period_s, scenario.delay_s
     )  # fmt: skip
-    return Records(workload.arrival_s, workload.function, cluster.node, cluster.start_s, cluster.finish_s, cluster.cold)
+    return records_of(workload, cluster)

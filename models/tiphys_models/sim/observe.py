@@ -12,8 +12,10 @@ import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.features.schema import COLUMN, NODE_READINGS
-from tiphys_models.sim.cluster import IDLE, Cluster, Fleet, expire, move
+from tiphys_models.sim.cluster import IDLE, Cluster, Fleet
 from tiphys_models.sim.compiled import compiled
+from tiphys_models.sim.containers import expire
+from tiphys_models.sim.cores import move
 
 CPU_TICK_S = 1e-6
 """Counters of processor time are whole ticks. Without, nodes that are equally busy would differ by rounding, and whoever scales
@@ -81,45 +83,46 @@ def take_sample(c: Cluster, g: Fleet, seen: Seen, t: float, window_s: float) -> 
     """Read all nodes at t into the ring; the cluster has been advanced to t."""
     slot = seen.due[0] % len(seen.ring_inflight)
     seen.due[0] += 1
-    for n in range(len(c.cores) - 1):
+    for n in range(len(c.nodes) - 1):
         move(c, n, t)
         expire(c, g, n, t)
+        node = c.nodes[n]
         row = seen.ring_readings[slot, n]
-        used = np.floor(c.busy[n] / CPU_TICK_S + 0.5) * CPU_TICK_S / window_s
-        waiting = min((c.reads[n] + c.writes[n]) * 2e-4 / window_s, max(c.cores[n] - used, 0.0))
+        used = np.floor(node.busy / CPU_TICK_S + 0.5) * CPU_TICK_S / window_s
+        waiting = min((node.reads + node.writes) * 2e-4 / window_s, max(node.cores - used, 0.0))
         row[_USER] = used * (1 - _KERNEL_SHARE)
         row[_NICE] = 0.0
         row[_KERNEL] = used * _KERNEL_SHARE
-        row[_CPU_IDLE] = max(c.cores[n] - used - waiting, 0.0)
+        row[_CPU_IDLE] = max(node.cores - used - waiting, 0.0)
         row[_IOWAIT] = waiting
         row[_IRQ] = 0.0
-        row[_SOFTIRQ] = (c.received[n] + c.sent[n]) * 1e-9 / window_s
+        row[_SOFTIRQ] = (node.received + node.sent) * 1e-9 / window_s
         row[_STEAL] = 0.0
-        row[_SWITCHES] = c.switches[n] / window_s
-        row[_LOAD] = np.floor(c.load[n] / LOAD_TICK + 0.5) * LOAD_TICK
-        row[_FREE] = c.capacity[n] - c.pool[n]
+        row[_SWITCHES] = node.switches / window_s
+        row[_LOAD] = np.floor(node.load / LOAD_TICK + 0.5) * LOAD_TICK
+        row[_FREE] = node.capacity - node.pool
         row[_BUFFERS] = _BUFFERS_BYTES
-        row[_CACHED] = c.pool[n] * 0.25 + _CACHED_PER_READ
-        row[_READ] = c.reads[n] / window_s
-        row[_READ_MERGED] = c.reads[n] * 0.2 / window_s
-        row[_READ_TIME] = c.reads[n] * 2e-4 / window_s
-        row[_WRITE] = c.writes[n] / window_s
-        row[_WRITE_MERGED] = c.writes[n] * 0.4 / window_s
-        row[_WRITE_TIME] = c.writes[n] * 4e-4 / window_s
-        row[_RECEIVED] = c.received[n] / window_s
-        row[_SENT] = c.sent[n] / window_s
-        c.busy[n] = 0.0
-        c.reads[n] = 0.0
-        c.writes[n] = 0.0
-        c.received[n] = 0.0
-        c.sent[n] = 0.0
-        c.switches[n] = 0.0
-        seen.ring_inflight[slot, n] = c.inflight[n]
-        seen.ring_memory[slot, n] = c.inflight_memory[n]
+        row[_CACHED] = node.pool * 0.25 + _CACHED_PER_READ
+        row[_READ] = node.reads / window_s
+        row[_READ_MERGED] = node.reads * 0.2 / window_s
+        row[_READ_TIME] = node.reads * 2e-4 / window_s
+        row[_WRITE] = node.writes / window_s
+        row[_WRITE_MERGED] = node.writes * 0.4 / window_s
+        row[_WRITE_TIME] = node.writes * 4e-4 / window_s
+        row[_RECEIVED] = node.received / window_s
+        row[_SENT] = node.sent / window_s
+        node.busy = 0.0
+        node.reads = 0.0
+        node.writes = 0.0
+        node.received = 0.0
+        node.sent = 0.0
+        node.switches = 0.0
+        seen.ring_inflight[slot, n] = node.inflight
+        seen.ring_memory[slot, n] = node.inflight_memory
         seen.ring_idle[slot, :, n] = 0.0
-        for s in range(c.containers[n]):
-            if c.kind[n, s] == IDLE:
-                seen.ring_idle[slot, c.holds[n, s], n] += 1.0
+        for s in range(node.containers):
+            if c.slots[n, s].kind == IDLE:
+                seen.ring_idle[slot, c.slots[n, s].holds, n] += 1.0
 
 
 @compiled
@@ -136,15 +139,15 @@ def publish(c: Cluster, g: Fleet, seen: Seen, taken_s: float) -> None:
     kept = 0
     for i in range(seen.open_count[0]):
         k = seen.open_calls[i]
-        if c.finish_s[k] <= taken_s:
+        if c.calls[k].finish_s <= taken_s:
             continue
         seen.open_calls[kept] = k
         kept += 1
         if seen.placed_s[k] > taken_s:
-            n = c.node[k]
+            n = c.calls[k].node
             f = g.function[k]
             seen.inflight[n] += 1.0
-            seen.inflight_memory[n] += g.memory[f]
+            seen.inflight_memory[n] += g.functions[f].memory
             seen.taken[f, n] += 1.0
     seen.open_count[0] = kept
     seen.idle[:] = np.maximum(seen.reported - seen.taken, 0.0)
@@ -160,7 +163,7 @@ def reserve(c: Cluster, g: Fleet, seen: Seen, k: int, n: int, t: float) -> None:
     seen.open_count[0] += 1
     seen.newest[0] = n
     seen.inflight[n] += 1.0
-    seen.inflight_memory[n] += g.memory[f]
+    seen.inflight_memory[n] += g.functions[f].memory
     seen.taken[f, n] += 1.0
     left = seen.reported[f, n] - seen.taken[f, n]
     seen.idle[f, n] = 0.0 if left < 0 else left  # NaN stays NaN

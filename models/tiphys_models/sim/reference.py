@@ -1,14 +1,14 @@
 """The same cluster a second time: slow, naive, and fed to the very objects that serve.
 
-Nothing is shared with the compiled simulator but its constants and the scenario. All nodes are moved at every event, and what a
-policy sees is a `PlacementState` that learns of completions when a sample is published. Tests hold the two simulators to each
-other call by call; it is also the place to read first.
+Nothing is shared with the compiled simulator but its constants and the scenario: nodes are `Invoker`s, and what a policy sees is a
+`PlacementState` that learns of completions when a sample is published. Tests hold the two simulators to each other call by call;
+it is also the place to read first.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,24 +21,12 @@ from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.state import PlacementState, StateLimits
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.rules import Hashing
-from tiphys_models.sim.cluster import Fleet
 from tiphys_models.sim.episode import Records, node_name
-from tiphys_models.sim.functions import FUNCTIONS
+from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
+from tiphys_models.sim.invoker import Event, Invoker, InvokerRules, Step, Usage
 from tiphys_models.sim.observe import CPU_TICK_S, LOAD_TICK
-from tiphys_models.sim.scenario import Scenario, make_fleet
+from tiphys_models.sim.scenario import Scenario
 from tiphys_models.sim.workloads import Workload, namespace_of, uid_of
-
-_EPSILON_S = 1e-9
-
-
-@dataclass(slots=True)
-class _Container:
-    function: int
-    call: int
-    ready_s: float
-    left: float
-    since_s: float = 0.0
-    started: bool = False
 
 
 @dataclass(slots=True)
@@ -46,38 +34,10 @@ class _Node:
     name: str
     cores: float
     capacity: float
+    invoker: Invoker
+    sampled: Usage
+    """What it had done when it was last sampled."""
     alive: bool = True
-    containers: list[_Container] = field(default_factory=list)
-    queue: list[int] = field(default_factory=list)
-    busy: float = 0.0
-    load: float = 0.0
-    switches: float = 0.0
-    reads: float = 0.0
-    writes: float = 0.0
-    received: float = 0.0
-    sent: float = 0.0
-
-    def free(self, fleet: Fleet) -> float:
-        return self.capacity - float(sum(fleet.memory[c.function] for c in self.containers))
-
-    def rates(self, fleet: Fleet) -> dict[int, float]:
-        """Weighted max-min, by the textbook: give everybody the same more per weight until somebody has enough."""
-        running = [c for c in self.containers if c.started and c.call >= 0]
-        cap = {id(c): float(fleet.parallelism[c.function]) for c in running}
-        if fleet.sharing:
-            rate = {id(c): min(cap[id(c)], self.cores * fleet.memory[c.function] / self.capacity) for c in running}
-        else:
-            rate = dict.fromkeys(cap, 0.0)
-            left, open_calls = self.cores, list(running)
-            while open_calls and left > 1e-12:
-                weight = sum(fleet.memory[c.function] for c in open_calls)
-                level = min(left / weight, *((cap[id(c)] - rate[id(c)]) / fleet.memory[c.function] for c in open_calls))
-                for c in open_calls:
-                    rate[id(c)] += level * fleet.memory[c.function]
-                left -= level * weight
-                open_calls = [c for c in open_calls if rate[id(c)] < cap[id(c)] - 1e-9]
-        slower = 1 / (1 + fleet.interference * max(len(running) - 1, 0))
-        return {key: value * slower for key, value in rate.items()}
 
 
 @dataclass(slots=True)
@@ -89,13 +49,18 @@ class _Sample:
 
 
 class Reference:
-    """One workload, one policy object, one scenario."""
+    """One workload, one policy object, one scenario.
 
-    def __init__(self, workload: Workload, policy: PlacementPolicy, scenario: Scenario) -> None:
-        self.workload, self.policy, self.scenario = workload, policy, scenario
-        self.fleet = make_fleet(scenario, workload)
+    `kubernetes`: as on a live control plane, a node is a candidate only while the memory of its calls leaves room for another
+    one, calls without a candidate wait until there is one, and completions are seen at once; only readings are sampled.
+    """
+
+    def __init__(self, workload: Workload, policy: PlacementPolicy, scenario: Scenario, *, kubernetes: bool = False) -> None:
+        self.workload, self.policy, self.scenario, self.kubernetes = workload, policy, scenario, kubernetes
+        self.models = [_with_start_cost(function, scenario.start_cost) for function in FUNCTIONS]
         sizes = zip(scenario.cores(), scenario.capacity_bytes(), strict=True)
-        self.nodes = [_Node(node_name(i), float(cores), float(memory)) for i, (cores, memory) in enumerate(sizes)]
+        self.now_s = 0.0
+        self.nodes = [self._empty(node_name(i), float(cores), float(memory)) for i, (cores, memory) in enumerate(sizes)]
         self.state = PlacementState(StateLimits(reservation_ttl_s=math.inf))
         self.namespace = namespace_of(workload.name, workload.split, workload.seed)
         self.functions = [f"{self.namespace}/{f.name}" for f in FUNCTIONS]
@@ -103,8 +68,8 @@ class Reference:
         self.node_of = np.full(calls, -1, np.int64)
         self.start_s, self.finish_s = np.full(calls, np.nan), np.full(calls, np.nan)
         self.cold = np.zeros(calls, np.bool_)
-        self.unseen: list[int] = []  # finished, and no sample has said so yet
-        self.now_s = 0.0
+        self.unseen: list[int] = []  # finished, and nobody has said so yet
+        self.waiting: list[int] = []  # for a candidate
 
     def run(self) -> Records:
         """Start to last completion."""
@@ -116,14 +81,19 @@ class Reference:
         arrivals = list(range(len(self.workload)))
         events = sorted(self.scenario.events, key=lambda e: e.at_s)
         taken = 1
-        while arrivals or events:
+        while arrivals or events or self.waiting:
             take_s = taken * self.scenario.period_s
             show_s = samples[0].at_s + self.scenario.delay_s if samples else math.inf
             arrive_s = self.workload.arrival_s[arrivals[0]] if arrivals else math.inf
             event_s = events[0].at_s if events else math.inf
-            until = min(take_s, show_s, arrive_s, event_s)
+            change_s = min(node.invoker.next_event_s() for node in self._alive()) if self.waiting else math.inf
+            until = min(take_s, show_s, arrive_s, event_s, change_s)
             self._advance(until)
-            if take_s <= until:
+            if change_s <= until:
+                again, self.waiting = self.waiting, []
+                for k in again:
+                    self._place(k)
+            elif take_s <= until:
                 samples.append(self._sample())
                 taken += 1
             elif show_s <= until:
@@ -139,20 +109,11 @@ class Reference:
     # ---- what policies see --------------------------------------------------------------------------------------------
 
     def _introduce_functions(self) -> None:
-        fleet = self.fleet
-        for f, name in enumerate(self.functions):
-            start = PodFacts(f"start-{f}", self.namespace, name, name, "", "tiphys", 0, 0, True, False, (), 0.0, float(fleet.init_s[f]))
+        profiles = {}
+        for name, f in zip(self.functions, self.models, strict=True):
+            start = PodFacts(f"start-{name}", self.namespace, name, name, "", "tiphys", 0, 0, True, False, (), 0.0, f.init_s)
             self.state.put_pod(start, 0.0)
-        profiles = {
-            name: FunctionProfile(
-                float(fleet.warm_work[f] / fleet.parallelism[f]),
-                float(fleet.init_s[f] + fleet.cold_work[f] / fleet.parallelism[f]),
-                float(fleet.warm_work[f]),
-                float(fleet.cold_work[f]),
-                float(fleet.parallelism[f]),
-            )
-            for f, name in enumerate(self.functions)
-        }
+            profiles[name] = FunctionProfile(f.warm_s, f.cold_s, f.warm_work_core_s, f.cold_work_core_s, float(f.parallelism))
         self.state.put_profiles(profiles)
 
     def _node_facts(self, node: _Node) -> NodeFacts:
@@ -163,142 +124,104 @@ class Reference:
         readings = np.zeros((len(alive), len(NODE_READINGS)), np.float32)
         idle: dict[str, dict[str, float]] = {name: {n.name: 0.0 for n in alive} for name in self.functions}
         for row, node in enumerate(alive):
-            self._forget_old(node)
-            used = math.floor(node.busy / CPU_TICK_S + 0.5) * CPU_TICK_S / window
-            disk = (node.reads + node.writes) / window
+            usage, before = node.invoker.usage(), node.sampled
+            node.sampled = usage
+            used = math.floor((usage.busy_core_s - before.busy_core_s) / CPU_TICK_S + 0.5) * CPU_TICK_S / window
+            reads, writes = usage.reads - before.reads, usage.writes - before.writes
+            received, sent = usage.received_bytes - before.received_bytes, usage.sent_bytes - before.sent_bytes
+            disk = (reads + writes) / window
             waiting = min(disk * 2e-4, max(node.cores - used, 0.0))
-            pool = node.capacity - node.free(self.fleet)
+            pool = usage.memory_bytes
             values = {
                 "cpu_user": used * 0.94, "cpu_kernel": used * 0.06, "cpu_idle": max(node.cores - used - waiting, 0.0),
-                "cpu_iowait": waiting, "cpu_softirq": (node.received + node.sent) * 1e-9 / window, "ctx_switches": node.switches / window,
-                "cpu_load_avg": math.floor(node.load / LOAD_TICK + 0.5) * LOAD_TICK, "memory_free": node.capacity - pool,
+                "cpu_iowait": waiting, "cpu_softirq": (received + sent) * 1e-9 / window,
+                "ctx_switches": (usage.switches - before.switches) / window,
+                "cpu_load_avg": math.floor(node.invoker.load1 / LOAD_TICK + 0.5) * LOAD_TICK, "memory_free": node.capacity - pool,
                 "memory_buffers": 64 * 2**20,
-                "memory_cached": pool * 0.25 + 128 * 2**10, "disk_read": node.reads / window, "disk_read_merged": node.reads * 0.2 / window,
-                "disk_read_time": node.reads * 2e-4 / window, "disk_write": node.writes / window,
-                "disk_write_merged": node.writes * 0.4 / window, "disk_write_time": node.writes * 4e-4 / window,
-                "net_recv": node.received / window, "net_sent": node.sent / window,
+                "memory_cached": pool * 0.25 + 128 * 2**10, "disk_read": reads / window, "disk_read_merged": reads * 0.2 / window,
+                "disk_read_time": reads * 2e-4 / window, "disk_write": writes / window,
+                "disk_write_merged": writes * 0.4 / window, "disk_write_time": writes * 4e-4 / window,
+                "net_recv": received / window, "net_sent": sent / window,
             }  # fmt: skip
             for name, value in values.items():
                 readings[row, COLUMN[name]] = value
-            node.busy = node.switches = node.reads = node.writes = node.received = node.sent = 0.0
-            for c in node.containers:
-                if c.call < 0:
-                    idle[self.functions[c.function]][node.name] += 1
+            for name, count in node.invoker.idle_instances().items():
+                idle[f"{self.namespace}/{name}"][node.name] = float(count)
         return _Sample(self.now_s, [n.name for n in alive], readings, idle)
 
     def _publish(self, sample: _Sample) -> None:
         self.state.put_idle(sample.idle, sample.at_s)
         self.state.put_readings(sample.names, sample.readings, np.full(len(sample.names), sample.at_s))
-        for k in [k for k in self.unseen if self.finish_s[k] <= sample.at_s]:
+        self._tell_finished(sample.at_s)
+
+    def _tell_finished(self, until_s: float) -> None:
+        for k in [k for k in self.unseen if self.finish_s[k] <= until_s]:
             self.state.finished(uid_of(k))
             self.unseen.remove(k)
 
     def _place(self, k: int) -> None:
-        function, memory = int(self.workload.function[k]), float(self.fleet.memory[self.workload.function[k]])
-        name, state = self.functions[function], self.state
+        function = int(self.workload.function[k])
+        name, memory, state = self.functions[function], self._memory(k), self.state
+        if self.kubernetes:
+            self._tell_finished(self.now_s)
+        nodes = [n for n in self._alive() if not self.kubernetes or self._asked_for(n) + memory <= n.capacity]
+        if not nodes:
+            self.waiting.append(k)
+            return
         request = PlacementRequest(uid_of(k), self.namespace, name, 0, int(memory))
-        rows = state.nodes.rows(sorted(state.nodes.row_of))
+        rows = state.nodes.rows([n.name for n in nodes])
         state.tick(self.now_s)
         view = state.view(request, rows)
         if isinstance(self.policy, Hashing):  # its balancer knows of completions at once
-            pending = np.array([sum(self.fleet.memory[self.workload.function[j]] for j in self._unfinished(n)) for n in self._alive()])
+            pending = np.array([self._asked_for(n) for n in nodes])
             view = replace(view, available_memory_bytes=view.memory_capacity_bytes - pending)
         scores = self.policy.score(view, state.memory())
         best = order(scores, tie_breakers(request.uid, view.name_hash), self.policy.epsilon)[0]
-        node = self._alive()[int(best)]
+        node = nodes[int(best)]
         state.decided(request, node.name, self.now_s)
         state.bound(
             PodFacts(request.uid, self.namespace, "", name, node.name, "tiphys", 0, int(memory), False, False, (), None, None), self.now_s
         )
         self.node_of[k] = self.nodes.index(node)
-        self._forget_old(node)
-        if node.queue or not self._start(node, k):
-            node.queue.append(k)
+        self._note(node.invoker.submit(str(k), self.models[function], self.now_s, float(self.workload.noise[k])))
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _alive(self) -> list[_Node]:
         return [n for n in self.nodes if n.alive]
 
-    @staticmethod
-    def _unfinished(node: _Node) -> list[int]:
-        return [c.call for c in node.containers if c.call >= 0] + node.queue
+    def _empty(self, name: str, cores: float, capacity: float) -> _Node:
+        scenario = self.scenario
+        rules = InvokerRules(scenario.keep_alive_s, scenario.reuse, scenario.capped, scenario.interference)
+        invoker = Invoker(cores, capacity, self.now_s, rules)
+        return _Node(name, cores, capacity, invoker, invoker.usage())
 
-    def _forget_old(self, node: _Node) -> None:
-        node.containers = [c for c in node.containers if c.call >= 0 or self.now_s - c.since_s <= self.fleet.keep_alive_s]
+    def _memory(self, k: int) -> float:
+        return self.models[int(self.workload.function[k])].memory_mib * float(MIB)
 
-    def _start(self, node: _Node, k: int) -> bool:
-        fleet, function = self.fleet, int(self.workload.function[k])
-        warm = [c for c in node.containers if c.call < 0 and c.function == function]
-        if warm:
-            container = max(warm, key=lambda c: c.since_s)
-            container.call, container.left = k, float(fleet.warm_work[function] * fleet.noise[k])
-        else:
-            idle = sorted((c for c in node.containers if c.call < 0), key=lambda c: c.since_s)
-            if node.free(fleet) + sum(fleet.memory[c.function] for c in idle) < fleet.memory[function]:
-                return False
-            while node.free(fleet) < fleet.memory[function]:
-                node.containers.remove(idle.pop(0))
-            left = float(fleet.cold_work[function] * fleet.noise[k])
-            node.containers.append(_Container(function, k, self.now_s + float(fleet.init_s[function]), left))
-            node.reads += fleet.disk_reads_cold[function]
-        node.received += fleet.net_received[function]
-        self.start_s[k], self.cold[k] = self.now_s, not warm
-        return True
+    def _asked_for(self, node: _Node) -> float:
+        """Memory of all calls on the node, those that wait included."""
+        return sum(self._memory(int(call)) for call in node.invoker.unfinished)
 
     def _advance(self, until_s: float) -> None:
-        while True:
-            rates = [node.rates(self.fleet) for node in self.nodes]
-            next_s = math.inf
-            for node, rate in zip(self.nodes, rates, strict=True):
-                for c in node.containers:
-                    if c.call >= 0:
-                        next_s = min(next_s, self.now_s + max(c.left, 0.0) / rate[id(c)] if c.started else c.ready_s)
-            step_to = min(next_s, until_s)
-            if not math.isfinite(step_to):
-                return
-            self._flow(step_to - self.now_s, rates)
-            self.now_s = step_to
-            if next_s > until_s:
-                return
-            for node in self.nodes:
-                self._settle(node)
+        for node in self._alive():
+            self._note(node.invoker.advance(until_s))
+        if math.isfinite(until_s):
+            self.now_s = until_s
 
-    def _flow(self, seconds: float, rates: list[dict[int, float]]) -> None:
-        decay = math.exp(-seconds / 60)
-        for node, rate in zip(self.nodes, rates, strict=True):
-            threads = 0.0
-            for c in node.containers:
-                if c.started and c.call >= 0:
-                    c.left -= rate[id(c)] * seconds
-                    node.busy += rate[id(c)] * seconds
-                    threads += self.fleet.parallelism[c.function]
-            node.switches += (100 + 400 * threads) * seconds
-            node.load = node.load * decay + threads * (1 - decay)
-
-    def _settle(self, node: _Node) -> None:
-        freed = False
-        for c in list(node.containers):
-            if c.call >= 0 and not c.started and c.ready_s <= self.now_s:
-                c.started = True
-            elif c.call >= 0 and c.started and c.left <= _EPSILON_S * 8:
-                k, freed = c.call, True
-                self.finish_s[k] = self.now_s
+    def _note(self, events: list[Event]) -> None:
+        for event in events:
+            k = int(event.call)
+            self.start_s[k], self.cold[k] = event.begun_s, event.cold
+            if event.step is Step.DONE:
+                self.finish_s[k] = event.at_s
                 self.unseen.append(k)
-                node.writes += self.fleet.disk_writes[c.function]
-                node.sent += self.fleet.net_sent[c.function]
-                c.call, c.since_s = -1, self.now_s
-                if not self.fleet.reuse:
-                    node.containers.remove(c)
-        if freed:
-            self._forget_old(node)
-            while node.queue and self._start(node, node.queue[0]):
-                node.queue.pop(0)
 
     def _lose(self, index: int) -> None:
         node = self.nodes[index]
-        again = sorted(self._unfinished(node))
-        node.alive, node.containers, node.queue, node.load = False, [], [], 0.0
+        again = sorted(map(int, node.invoker.unfinished))
+        self.nodes[index] = self._empty(node.name, node.cores, node.capacity)
+        self.nodes[index].alive = False
         self.state.drop_node(node.name)
         for k in again:
             self.state.finished(uid_of(k))
@@ -306,6 +229,13 @@ class Reference:
             self._place(k)
 
     def _join(self, index: int) -> None:
-        node = self.nodes[index]
-        node.alive = True
+        old = self.nodes[index]
+        node = self.nodes[index] = self._empty(old.name, old.cores, old.capacity)
         self.state.put_node(self._node_facts(node))
+
+
+def _with_start_cost(function: FunctionModel, cost: float) -> FunctionModel:
+    """Its start, and what a cold execution takes longer than a warm one, times `cost`."""
+    slower_s = function.cold_s - function.init_s - function.warm_s
+    init_s = function.init_s * cost
+    return function if cost == 1.0 else replace(function, init_s=init_s, cold_s=init_s + function.warm_s + slower_s * cost)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray, IntArray
-from tiphys_models.sim.cluster import Cluster, Fleet, advance, drain, lose_node, marginal_cost, put
+from tiphys_models.sim.cluster import Cluster, Fleet
 from tiphys_models.sim.compiled import compiled
 from tiphys_models.sim.decide import NETWORK, Rule, choose, encode_seen, judge, rule_scores
+from tiphys_models.sim.events import advance, drain, lose_node, put
+from tiphys_models.sim.foresight import marginal_cost
 from tiphys_models.sim.observe import Seen, forget, publish, reserve, take_sample
 
 ARGMAX, SAMPLE = 0, 1
@@ -94,9 +96,9 @@ def run_workload(
     name_hash: HashArray, uid_hash: HashArray, period_s: float, delay_s: float,
 ) -> None:  # fmt: skip
     """All calls in order of arrival, then until the cluster is empty."""
-    nodes = len(c.cores) - 1
+    nodes = len(c.nodes) - 1
     lost = np.empty(len(g.arrival_s), np.int64)
-    rows = np.flatnonzero(c.alive[:nodes])
+    rows = np.flatnonzero(c.nodes.alive[:nodes])
     place = np.arange(nodes)
     event = 0
     k = 0
@@ -110,8 +112,8 @@ def run_workload(
             move_to(c, g, seen, t, period_s, delay_s)
             count = 0
             if script.joins[event]:
-                c.alive[n] = True
-                c.seen_s[n] = t
+                c.nodes[n].alive = True
+                c.nodes[n].seen_s = t
                 seen.inflight[n] = 0.0
                 seen.inflight_memory[n] = 0.0
                 seen.readings[n] = np.nan  # until the next sample
@@ -120,10 +122,10 @@ def run_workload(
                 seen.taken[:, n] = 0.0
                 seen.idle[:, n] = np.nan
             else:
-                count = lose_node(c, g, n, t, lost)
+                count = lose_node(c, n, t, lost)
                 for i in range(count):
                     forget(g, seen, lost[i], n)
-            rows = np.flatnonzero(c.alive[:nodes])
+            rows = np.flatnonzero(c.nodes.alive[:nodes])
             for i in range(len(rows)):
                 place[rows[i]] = i
             again = np.sort(lost[:count])  # calls are numbered by arrival

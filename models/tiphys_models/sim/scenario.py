@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.sim.cluster import CAPPED, WORK_CONSERVING, Fleet
+from tiphys_models.sim.cluster import CAPPED, FUNCTION, WORK_CONSERVING, Fleet
 from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
 from tiphys_models.sim.workloads import Workload
 
@@ -63,11 +63,13 @@ class Scenario:
         return replace(self, nodes=nodes)
 
 
+NO_REUSE = Scenario("no-reuse", reuse=False)
+LITTLE_MEMORY = Scenario("memory-1g", memory_gib=1.0)
 SENSITIVITY: tuple[Scenario, ...] = (
-    Scenario("no-reuse", reuse=False),
+    NO_REUSE,
     Scenario("capped-shares", capped=True),
     Scenario("interference", interference=0.1),
-    Scenario("memory-1g", memory_gib=1.0),
+    LITTLE_MEMORY,
     Scenario("memory-4g", memory_gib=4.0),
     Scenario("memory-8g", memory_gib=8.0),
     Scenario("start-x0.3", start_cost=0.3),
@@ -89,24 +91,24 @@ NODE_LOSS = Scenario("node-loss", events=(NodeEvent(12.0, 3, joins=False), NodeE
 def make_fleet(scenario: Scenario, workload: Workload, functions: tuple[FunctionModel, ...] = FUNCTIONS) -> Fleet:
     """Functions and calls as the compiled simulator reads them."""
 
-    def column(values: list[float]) -> FloatArray:
-        return np.array(values, np.float64)
-
     def cold_work(f: FunctionModel) -> float:
         slower = max(f.cold_s - f.init_s - f.warm_s, 0.0)
         alone_s = f.cold_s - f.init_s if scenario.start_cost == 1.0 else f.warm_s + slower * scenario.start_cost
         return alone_s * f.parallelism
 
+    records = np.zeros(len(functions), FUNCTION)
+    for record, f in zip(records, functions, strict=True):
+        record["memory"] = f.memory_mib * MIB
+        record["init_s"] = f.init_s * scenario.start_cost
+        record["warm_work"] = f.warm_work_core_s
+        record["cold_work"] = cold_work(f)
+        record["parallelism"] = f.parallelism
+        record["disk_reads_cold"] = f.disk_reads_cold
+        record["disk_writes"] = f.disk_writes
+        record["net_received"] = f.net_received_bytes
+        record["net_sent"] = f.net_sent_bytes
     return Fleet(
-        memory=column([f.memory_mib * float(MIB) for f in functions]),
-        init_s=column([f.init_s * scenario.start_cost for f in functions]),
-        warm_work=column([f.warm_work_core_s for f in functions]),
-        cold_work=column([cold_work(f) for f in functions]),
-        parallelism=column([f.parallelism for f in functions]),
-        disk_reads_cold=column([f.disk_reads_cold for f in functions]),
-        disk_writes=column([f.disk_writes for f in functions]),
-        net_received=column([f.net_received_bytes for f in functions]),
-        net_sent=column([f.net_sent_bytes for f in functions]),
+        functions=records,
         keep_alive_s=scenario.keep_alive_s,
         sharing=CAPPED if scenario.capped else WORK_CONSERVING,
         interference=scenario.interference,

@@ -16,7 +16,7 @@ from tiphys_models.sim.workloads import MULTI, make_workload
 
 TRIES = 150
 SEEDS = (900_001, 900_002)
-TUNED_WEIGHTS: tuple[float, ...] = (0.0, 0.885, 0.122, 0.0, 0.377, 67.1, 3.55)
+TUNED_WEIGHTS: tuple[float, ...] = (0.0, 0.161, 0.724, 0.0, 0.203, 45.1, 6.97)
 
 
 def static_rank_tuned() -> StaticRank:

@@ -7,7 +7,7 @@ second, 20..40 calls in 60 columns, at most 10 in one. Splits never meet: the ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -113,6 +113,12 @@ def make_workload(name: str, split: Split, seed: int, nodes: int = REFERENCE_NOD
     part = min(nodes / REFERENCE_NODES, 1.0)
     columns = [_columns(kind, part, rng) for _ in range(copies)]
     return _from_columns(name, split, seed, np.concatenate(columns, axis=1), rng)
+
+
+def first_calls(workload: Workload, until_s: float) -> Workload:
+    """Only the calls that come before this time."""
+    keep = workload.arrival_s < until_s
+    return replace(workload, **{name: getattr(workload, name)[keep] for name in ("arrival_s", "function", "noise", "uid_hash")})
 
 
 def from_rows(name: str, split: str, seed: int, rows: IntArray, nodes: int = REFERENCE_NODES) -> Workload:

@@ -15,6 +15,11 @@ _PERIODS_S: tuple[tuple[float, float], ...] = (
     (1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (2.0, 0.0), (5.0, 0.0), (15.0, 0.0), (30.0, 0.0), (1.0, 1.0), (1.0, 3.0),
 )  # fmt: skip
 _NODES = (5, 7, 20)
+_NO_REUSE = 0.25
+"""Share of the varied lessons in which no container serves twice. Without them a student takes every start for the price of a
+warm container that never comes, and does worse than counting calls where every call is a fresh pod."""
+_MEMORY_GIB = (1.0, 2.0, 2.0, 2.0, 4.0)
+_START_COST = (0.5, 1.0, 1.0, 1.0, 2.0)
 VALIDATION_SEEDS = 3
 
 
@@ -30,7 +35,15 @@ def lessons_of(iteration: int, seed: int, *, size: int = 40, varied: bool = True
         scenario = Scenario()
         if varied and index % 2:
             period_s, delay_s = _PERIODS_S[rng.integers(len(_PERIODS_S))]
-            scenario = replace(scenario, period_s=period_s, delay_s=delay_s, mixed=bool(rng.uniform() < 0.35))
+            scenario = replace(
+                scenario,
+                period_s=period_s,
+                delay_s=delay_s,
+                mixed=bool(rng.uniform() < 0.35),
+                reuse=bool(rng.uniform() >= _NO_REUSE),
+                memory_gib=float(rng.choice(_MEMORY_GIB)),
+                start_cost=float(rng.choice(_START_COST)),
+            )
             if rng.uniform() < 0.3:
                 scenario = scenario.with_nodes(int(rng.choice(_NODES)))
         name = names[(iteration * size + index) % len(names)]

@@ -15,7 +15,7 @@ from tiphys_models.nets.surrogates import NaturalNetwork
 from tiphys_models.planners.board import HOST_INPUTS, SCHEMA, TASK_INPUTS
 from tiphys_models.planners.gosh import ENERGY_PER_UNIT_J, HIDDEN, OBJECTIVE
 from tiphys_models.planners.surrogate import ENERGY_UNIT_J
-from tiphys_models.train.boards import host_rows, training_boards
+from tiphys_models.train.boards import certain, host_rows, training_boards
 from tiphys_models.train.fit import fit
 
 EPOCHS, RATE = 25, 3e-3
@@ -24,7 +24,8 @@ EPOCHS, RATE = 25, 3e-3
 def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
     """Write gosh.json and gosh.safetensors."""
     generator = torch.Generator().manual_seed(seed)
-    inputs, outcomes = host_rows(training_boards(), np.random.default_rng(seed))
+    # where a task goes is not what its objective is unsure of, but how long it takes
+    inputs, outcomes = host_rows(certain(training_boards()), np.random.default_rng(seed))
     answers = OBJECTIVE.energy * outcomes[:, 1] * ENERGY_UNIT_J / ENERGY_PER_UNIT_J + OBJECTIVE.violation * outcomes[:, 4]
     network = NaturalNetwork((len(HOST_INPUTS) + len(TASK_INPUTS), *HIDDEN, 1), generator)
 

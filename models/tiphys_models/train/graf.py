@@ -15,7 +15,7 @@ from tiphys_models.nets.surrogates import GraphNetwork
 from tiphys_models.planners.board import SCHEMA
 from tiphys_models.planners.graf import shapes
 from tiphys_models.planners.graph import ROUNDS
-from tiphys_models.train.boards import graphs, training_boards
+from tiphys_models.train.boards import certain, graphs, training_boards
 from tiphys_models.train.fit import fit
 
 EPOCHS, RATE = 20, 3e-3
@@ -26,7 +26,7 @@ _BLUR = 0.1
 def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
     """Write graf.json and graf.safetensors."""
     generator = torch.Generator().manual_seed(seed)
-    data = graphs(training_boards(), np.random.default_rng(seed))
+    data = graphs(certain(training_boards()), np.random.default_rng(seed))
     network = GraphNetwork(shapes(), ROUNDS, generator)
 
     def loss(p: Tensor, hosts: Tensor, tasks: Tensor, per_host: Tensor, per_task: Tensor) -> Tensor:

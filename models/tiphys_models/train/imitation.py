@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiphys_models.features.arrays import BoolArray, FloatArray
-from tiphys_models.nets.score import layers_of, make_score_network, masked_log_softmax, put_layers
-from tiphys_models.train.rollouts import Roller, Rollout, Student, Task, blind, candidate_mask, input_scale, padded, play_here
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.nets.score import layers_of, make_score_network, put_layers
+from tiphys_models.train.rollouts import Roller, Rollout, Student, Task, blind, input_scale, play_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,22 @@ class ImitationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Decisions with the cost of each candidate above the cheapest, in seconds."""
+    """Decisions among the same number of candidates, with the cost of each above the cheapest, in seconds."""
 
     inputs: FloatArray
+    """float32[decisions, candidates, inputs], normalised."""
     regret_s: FloatArray
-    mask: BoolArray
 
 
-def lesson(student: Student, rollouts: Sequence[Rollout]) -> Lesson:
-    """What was seen and what each choice would have cost."""
-    nodes = max(r.inputs.shape[1] for r in rollouts)
-    inputs = padded([student.normalised(r.inputs) for r in rollouts], nodes)
-    regret = padded([r.costs - r.costs.min(axis=1, keepdims=True) for r in rollouts], nodes)
-    return Lesson(inputs, regret.astype(np.float32), candidate_mask(rollouts, nodes))
+def lessons(student: Student, rollouts: Sequence[Rollout]) -> list[Lesson]:
+    """What was seen and what each choice would have cost, one lesson for each number of candidates."""
+    result = []
+    for nodes in sorted({r.inputs.shape[1] for r in rollouts}):
+        alike = [r for r in rollouts if r.inputs.shape[1] == nodes]
+        inputs = np.concatenate([student.normalised(r.inputs) for r in alike])
+        regret = np.concatenate([r.costs - r.costs.min(axis=1, keepdims=True) for r in alike])
+        result.append(Lesson(inputs, regret.astype(np.float32)))
+    return result
 
 
 class Teaching:
@@ -63,7 +66,8 @@ class Teaching:
         self.tasks, self.settings, self.seed, self.rolls = tasks, settings, seed, rolls
         self.network = make_score_network(settings.inputs, settings.hidden, seed)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=settings.learning_rate, weight_decay=1e-4)
-        self.lessons: list[Lesson] = []
+        self.lessons: list[list[Lesson]] = []
+        """Of each of the last iterations."""
         self.iteration = 0
         self.student = blind(settings.inputs)
 
@@ -72,14 +76,14 @@ class Teaching:
         rollouts = self.rolls(blind(self.settings.inputs), self.tasks(0), costs=True, seed=self.seed)
         mean, scale = input_scale(rollouts)
         self.student = Student(layers_of(self.network), mean, scale)
-        self.lessons = [lesson(self.student, rollouts)]
+        self.lessons = [lessons(self.student, rollouts)]
 
     def resume(self, student: Student, iteration: int) -> None:
         """Go on with these weights: lessons are not stored, so those of the last iterations are played again, by this student."""
         put_layers(self.network, student.layers)
         self.student, self.iteration = student, iteration
         first = max(iteration - self.settings.window + 1, 1)
-        self.lessons = [lesson(student, self.rolls(student, self.tasks(i), costs=True)) for i in range(first, iteration + 1)]
+        self.lessons = [lessons(student, self.rolls(student, self.tasks(i), costs=True)) for i in range(first, iteration + 1)]
 
     def step(self) -> float:
         """Learn from the lessons, then play the next ones; the mean loss."""
@@ -88,12 +92,12 @@ class Teaching:
         left = 1 - self.iteration / max(self.settings.iterations, 1)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * min(1.0, 0.1 + 2.7 * left)
-        loss = _fit(self.network, self.optimizer, self.lessons, self.settings, rng)
+        loss = _fit(self.network, self.optimizer, [x for some in self.lessons for x in some], self.settings, rng)
         self.student = Student(layers_of(self.network), self.student.mean, self.student.scale)
         self.iteration += 1
         if self.iteration < self.settings.iterations:
             played = self.rolls(self.student, self.tasks(self.iteration), costs=True)
-            self.lessons = [*self.lessons, lesson(self.student, played)][-self.settings.window :]
+            self.lessons = [*self.lessons, lessons(self.student, played)][-self.settings.window :]
         return loss
 
 
@@ -104,15 +108,18 @@ def _fit(
     settings: ImitationSettings,
     rng: np.random.Generator,
 ) -> float:
-    nodes = max(x.inputs.shape[1] for x in lessons)
-    inputs = torch.from_numpy(padded([x.inputs for x in lessons], nodes))
-    regret = torch.from_numpy(padded([x.regret_s for x in lessons], nodes))
-    mask = torch.from_numpy(padded([x.mask.astype(np.float32) for x in lessons], nodes).astype(bool))
+    groups = []
+    for nodes in sorted({x.inputs.shape[1] for x in lessons}):
+        alike = [x for x in lessons if x.inputs.shape[1] == nodes]
+        groups.append([torch.from_numpy(np.concatenate(arrays)) for arrays in ([x.inputs for x in alike], [x.regret_s for x in alike])])
     total, batches = 0.0, 0
     for _ in range(settings.epochs):
-        order = torch.from_numpy(rng.permutation(len(inputs)))
-        for chosen in order.split(settings.batch):
-            loss = _loss(network(inputs[chosen])[..., 0], regret[chosen], mask[chosen], settings)
+        orders = [torch.from_numpy(rng.permutation(len(inputs))).split(settings.batch) for inputs, _ in groups]
+        drawn = [(group, chosen) for group, order in enumerate(orders) for chosen in order]
+        for index in rng.permutation(len(drawn)):
+            group, chosen = drawn[index]
+            inputs, regret = groups[group]
+            loss = _loss(network(inputs[chosen])[..., 0], regret[chosen], settings)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -121,15 +128,11 @@ def _fit(
     return total / batches
 
 
-def _loss(scores: Tensor, regret_s: Tensor, mask: Tensor, settings: ImitationSettings) -> Tensor:
+def _loss(scores: Tensor, regret_s: Tensor, settings: ImitationSettings) -> Tensor:
     """Scores should differ as costs do (robustly), and the softmax should expect little regret."""
     target = -regret_s.clamp(max=settings.largest_cost_s) / settings.cost_scale_s
-    count = mask.sum(dim=-1, keepdim=True)
-    scores = scores.masked_fill(~mask, 0.0)
-    target = target.masked_fill(~mask, 0.0)
-    centred = scores - scores.sum(dim=-1, keepdim=True) / count
-    wanted = target - target.sum(dim=-1, keepdim=True) / count
-    fit = torch.nn.functional.smooth_l1_loss(centred, wanted, reduction="none").masked_fill(~mask, 0.0).sum(dim=-1) / count[:, 0]
-    probability = masked_log_softmax(scores * 2.0, mask).exp()
-    expected = (probability * -target).sum(dim=-1)
+    centred = scores - scores.mean(dim=-1, keepdim=True)
+    wanted = target - target.mean(dim=-1, keepdim=True)
+    fit = torch.nn.functional.smooth_l1_loss(centred, wanted, reduction="none").mean(dim=-1)
+    expected = (torch.softmax(scores * 2.0, dim=-1) * -target).sum(dim=-1)
     return (0.3 * fit + expected).mean()

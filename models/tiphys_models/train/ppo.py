@@ -80,7 +80,7 @@ class Ppo:
             advantage = torch.from_numpy((to_go - to_go.mean(axis=0)).ravel().astype(np.float32))
         else:
             with torch.no_grad():
-                advantage = target - self._value(inputs, mask)
+                advantage = target - _value(self.critic, inputs, mask)
         if settings.standardise:
             advantage = advantage / (advantage.std() + 1e-6)
         entropy = kl = clipped = 0.0
@@ -94,7 +94,7 @@ class Ppo:
             if settings.entropy:
                 loss = loss - settings.entropy * spread
             if self.critic is not None:
-                loss = loss + (self._value(inputs, mask) - target).square().mean()
+                loss = loss + (_value(self.critic, inputs, mask) - target).square().mean()
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -105,9 +105,11 @@ class Ppo:
         completion = float(np.mean([r.records.completion_s.mean() for r in rollouts]))
         return UpdateReport(completion, entropy, kl, clipped)
 
-    def _value(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        assert self.critic is not None  # noqa: S101 - the constructor has seen to it
-        return (self.critic(inputs)[..., 0] * mask).sum(dim=1) / mask.sum(dim=1)
+
+def _value(critic: nn.Sequential, inputs: Tensor, mask: Tensor) -> Tensor:
+    """The critic's mean over the candidates."""
+    value: Tensor = (critic(inputs)[..., 0] * mask).sum(dim=1) / mask.sum(dim=1)
+    return value
 
 
 def returns(rollouts: Sequence[Rollout]) -> FloatArray:

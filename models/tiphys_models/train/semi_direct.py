@@ -16,7 +16,7 @@ from tiphys_models.planners.semi_direct import HIDDEN, INPUTS, SCHEMA, WINDOW, h
 from tiphys_models.sim.cloud.forecasts import busy_hosts
 from tiphys_models.train.fit import fit
 
-EPOCHS, RATE = 25, 3e-3
+EPOCHS, RATE, BATCH = 60, 3e-3, 64
 EPISODES: tuple[tuple[str, int], ...] = (("stationary", 1000), ("regime", 1000))
 SEEDS = 12
 
@@ -33,7 +33,7 @@ def train(directory: Path, seed: int, tell: Callable[[str], None]) -> Path:
         v = v + 1e-4
         return (0.5 * ((m - y) ** 2 / v + torch.log(v))).mean()
 
-    fitted = fit(network, (inputs, answers), loss, generator, tell, epochs=EPOCHS, rate=RATE)
+    fitted = fit(network, (inputs, answers), loss, generator, tell, epochs=EPOCHS, rate=RATE, batch=BATCH)
     with torch.no_grad():
         m, v = (part[:, 0] for part in natural_sigmoid(*network(inputs)))
     evidence = {

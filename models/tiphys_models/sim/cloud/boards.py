@@ -19,6 +19,7 @@ from tiphys_models.cloud.state import UNPLACED, CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.planners.board import BATCH, Board, make_board
+from tiphys_models.planners.descent import one_hot
 from tiphys_models.planners.greedy import greedy
 from tiphys_models.planners.registry import make_planner
 from tiphys_models.planners.surrogate import COST_UNIT_USD, ENERGY_UNIT_J, RESPONSE_UNIT_S
@@ -39,6 +40,12 @@ class Decided:
 
     board: Board
     columns: IntArray
+    chances: FloatArray
+    """Tasks x columns: from which `columns` was drawn; one-hot for half of the decisions.
+
+    Learned on chances, a surrogate is the expectation over draws, and its gradient at a decision is what moving a task changes. Learned on
+    decisions alone, its slope at a task's host is that of a second such task, which costs less than the first: it would never leave.
+    """
     per_host: FloatArray
     """columns x OUTCOMES: what the new tasks added."""
     per_task: FloatArray
@@ -67,21 +74,29 @@ def _decisions(cloud: Cloud, state: CloudState, tasks: Tasks, rng: np.random.Gen
         return
     mine = tasks.take(rows)
     for kind in range(_DECISIONS):
-        if kind % 2:  # near a good plan
-            columns = board.columns_of(greedy(state, mine, Weights(*rng.dirichlet((0.5, 0.5, 0.5, 0.5)))).host)
-            columns = np.where(rng.uniform(size=len(rows)) < rng.uniform(0, 0.7), _anywhere(board, rng), columns)
-        else:  # anywhere, or on few hosts
-            few = rng.choice(len(board.hosts), int(rng.integers(1, len(rows) + 1)))
-            columns = few[rng.integers(0, len(few), len(rows))]
-            columns = np.where(board.allowed[np.arange(len(rows)), columns], columns, _anywhere(board, rng))
-        yield follow(cloud, board, rows, np.asarray(columns, np.int64))
+        one, other = (_decision(state, mine, board, near=bool(rng.integers(2)), rng=rng) for _ in range(2))
+        share = rng.uniform(0.5, 1.0, len(rows)) if kind % 2 else np.ones(len(rows))
+        width = len(board.hosts)
+        chances = share[:, None] * one_hot(one, width) + (1 - share)[:, None] * one_hot(other, width)
+        columns = np.where(rng.uniform(size=len(rows)) < share, one, other)
+        yield follow(cloud, board, rows, np.asarray(columns, np.int64), chances)
+
+
+def _decision(state: CloudState, mine: Tasks, board: Board, *, near: bool, rng: np.random.Generator) -> IntArray:
+    count = len(mine)
+    if near:  # to a good plan
+        columns = board.columns_of(greedy(state, mine, Weights(*rng.dirichlet((0.5, 0.5, 0.5, 0.5)))).host)
+        return np.asarray(np.where(rng.uniform(size=count) < rng.uniform(0, 0.7), _anywhere(board, rng), columns), np.int64)
+    few = rng.choice(len(board.hosts), int(rng.integers(1, count + 1)))
+    columns = few[rng.integers(0, len(few), count)]
+    return np.asarray(np.where(board.allowed[np.arange(count), columns], columns, _anywhere(board, rng)), np.int64)
 
 
 def _anywhere(board: Board, rng: np.random.Generator) -> IntArray:
     return np.asarray((rng.uniform(size=board.allowed.shape) * board.allowed).argmax(axis=1), np.int64)
 
 
-def follow(cloud: Cloud, board: Board, rows: IntArray, columns: IntArray) -> Decided:
+def follow(cloud: Cloud, board: Board, rows: IntArray, columns: IntArray, chances: FloatArray | None = None) -> Decided:
     """What a decision leads to with true works, host by host: processor sharing is exact in closed form, and hosts are independent."""
     machines, dt = cloud.machines, cloud.workload.interval_s
     per_host, per_task = np.zeros((len(board.hosts), OUTCOMES)), np.zeros(len(rows))
@@ -104,4 +119,4 @@ def follow(cloud: Cloud, board: Board, rows: IntArray, columns: IntArray) -> Dec
             added.usd / COST_UNIT_USD, added.joules / ENERGY_UNIT_J, slower / RESPONSE_UNIT_S, sum(ends) / RESPONSE_UNIT_S,
             added.violations,
         )  # fmt: skip
-    return Decided(board, columns, per_host, per_task)
+    return Decided(board, columns, one_hot(columns, len(board.hosts)) if chances is None else chances, per_host, per_task)

@@ -102,23 +102,3 @@ def collect(
         np.array([count for _, count, _ in labelling.rows], np.float64),
         np.array([[[o.usd, o.joules, o.response_s, o.violations, o.tasks] for o in row] for _, _, row in labelling.rows], np.float64),
     )
-
-
-def lookahead(moment: Moment, name: str, intervals: int, follower: str) -> Outcome:
-    """Everything under a candidate's plan, with the arrivals of the next intervals placed by `follower`, and then until all has ended.
-
-    One draw of the future: as a label its expectation is what counts, and all candidates of a moment share the draw. What happens
-    in the intervals ahead is part of it, so only differences between candidates mean anything.
-    """
-    cloud = moment.cloud.clone()
-    before = sum(cloud.ledger().values(), Outcome())
-    cloud.place(moment.plan(name), scheduling_s(name, len(moment.tasks)))
-    for step in range(intervals + 1):
-        if step and len(cloud.waiting):
-            state, tasks = cloud.state(), cloud.tasks()
-            plan = moment.planners.plan(follower, state, tasks, state.digest(tasks))
-            cloud.place(plan, scheduling_s(follower, len(tasks)))
-        cloud.advance()
-    settled = sum(cloud.ledger().values(), Outcome()) - before
-    cloud.waiting = cloud.waiting[:0]
-    return settled + cloud.drained(Plan(cloud.waiting), 0.0)

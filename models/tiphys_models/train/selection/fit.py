@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,24 +21,25 @@ _LEVEL = 0.1
 """Weight of what all candidates share, against differences between them: only those choose."""
 
 
-def fit_surrogate(moments: Moments, candidates: tuple[str, ...], previewed: tuple[str, ...], seed: int, epochs: int) -> Surrogate:
+def fit_surrogate(
+    moments: Moments, candidates: tuple[str, ...], previewed: tuple[str, ...], seed: int, epochs: int, members: int
+) -> Surrogate:
     """Marginal costs from labelled rows, attributed ones from executed rows; squared errors a task, in units of a task."""
     per_task = moments.tasks[:, None, None]
     raw = np.concatenate([moments.features, (moments.previews / per_task / UNITS).reshape(len(moments), -1)], axis=1)
     mean, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-3)
     typical = np.nanmean(moments.marginals, axis=0)
-    blank = Surrogate(candidates, previewed, 0.0, Network([]), mean, scale, typical)
+    blank = Surrogate(candidates, previewed, 0.0, (), mean, scale, typical)
     x = np.array([blank.inputs(f, p, n) for f, p, n in zip(moments.features, moments.previews, moments.tasks, strict=True)])
     base = np.array([blank.base(p) for p in moments.previews])
     marginal = (moments.marginals - base) / per_task / UNITS
     rows, taken = np.arange(len(moments)), moments.taken.astype(np.int64)
     attributed = (moments.attributed - base[rows, taken]) / per_task[:, 0] / UNITS
     labelled = ~np.isnan(marginal[:, 0, 0])
-    net = Trunk((x.shape[1], HIDDEN, HIDDEN, len(candidates) * 2 * COMPONENTS), seed)
     tensors = [torch.as_tensor(np.nan_to_num(a), dtype=torch.float32) for a in (x, marginal, attributed, labelled)]
     tensors.append(torch.as_tensor(taken))
 
-    def loss(batch: list[Tensor]) -> Tensor:
+    def loss(net: Trunk, batch: list[Tensor]) -> Tensor:
         inputs, wanted, executed, has, k = batch
         found = net(inputs).reshape(len(inputs), len(candidates), 2, COMPONENTS)
         error = (found[:, :, 0] - wanted) * has[:, None, None]
@@ -46,8 +48,13 @@ def fit_surrogate(moments: Moments, candidates: tuple[str, ...], previewed: tupl
         # squares, not absolute values: what is wanted is the mean of rare violations, never their median
         return ((error - level) ** 2).mean() + _LEVEL * (level**2).mean() + _LEVEL * (own**2).mean()
 
-    _descend(net, loss, tensors, epochs, seed)
-    return Surrogate(candidates, previewed, 0.0, Network(net.layers()), mean, scale, typical)
+    networks = []
+    for member in range(members):  # each on rows drawn anew: where they disagree, there was too little to learn from
+        own = np.random.default_rng((seed, member)).integers(len(moments), size=len(moments))
+        net = Trunk((x.shape[1], HIDDEN, HIDDEN, len(candidates) * 2 * COMPONENTS), 100 * seed + member)
+        _descend(net, partial(loss, net), [t[torch.as_tensor(own)] for t in tensors], epochs, seed)
+        networks.append(Network(net.layers()))
+    return Surrogate(candidates, previewed, 0.0, tuple(networks), mean, scale, typical)
 
 
 def _descend(net: Trunk, loss: Callable[[list[Tensor]], Tensor], tensors: list[Tensor], epochs: int, seed: int) -> None:
@@ -59,7 +66,7 @@ def _descend(net: Trunk, loss: Callable[[list[Tensor]], Tensor], tensors: list[T
         picked = torch.as_tensor(rng.integers(count, size=min(BATCH, count)))
         optimiser.zero_grad()
         found = loss([t[picked] for t in tensors])
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         optimiser.step()
         schedule.step()
 
@@ -77,7 +84,7 @@ def fit_paper(rows: FloatArray, policies: int, seed: int, epochs: int) -> tuple[
         shuffled = own[rng.permutation(len(own))]
         for at in range(0, len(own), metanet_paper.BATCH):
             optimiser.zero_grad()
-            paper_loss(net, shuffled[at : at + metanet_paper.BATCH], phi_max).backward()  # type: ignore[no-untyped-call]
+            paper_loss(net, shuffled[at : at + metanet_paper.BATCH], phi_max).backward()
             optimiser.step()
         with torch.no_grad():
             found = float(paper_loss(net, held, phi_max))

@@ -13,14 +13,11 @@ from tiphys_models.cloud.preview import preview
 from tiphys_models.cloud.score import Outcome
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.selectors.encoding import encode_pooled
+from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.surrogate import components
 from tiphys_models.sim.cloud.episode import Chooser, Moment, Planners, run
-from tiphys_models.sim.cloud.labels import lookahead, marginals
+from tiphys_models.sim.cloud.labels import marginals
 from tiphys_models.sim.cloud.workloads import Workload
-
-FOLLOWER = "one-per-host"
-"""Who decides in the intervals that a label looks ahead: the quickest candidate; all plans of a moment are followed alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,6 @@ class _Labelling:
     behaviour: Chooser
     previewed: tuple[str, ...]
     every: int
-    ahead: int
     rows: list[tuple[int, FloatArray, FloatArray, int, FloatArray, int]] = field(default_factory=list)
 
     def choose(self, moment: Moment) -> str:
@@ -82,28 +78,17 @@ class _Labelling:
         looked = [components(preview(moment.state, moment.tasks, moment.plan(p), scheduling_s(p, count))) for p in self.previewed]
         labels = np.full((len(names), 4), np.nan)
         if len(self.rows) % self.every == 0:
-            labels = _label(moment, self.ahead)
-        self.rows.append((moment.interval, encode_pooled(moment.state, moment.tasks), np.array(looked), count, labels, names.index(name)))
+            labels = np.array([components(outcome) for outcome in marginals(moment).values()])
+        self.rows.append((moment.interval, encode_general(moment.state, moment.tasks), np.array(looked), count, labels, names.index(name)))
         return name
 
     def settled(self, interval: int, outcome: Outcome) -> None:
         self.behaviour.settled(interval, outcome)
 
 
-def _label(moment: Moment, ahead: int) -> FloatArray:
-    """Marginal costs; with intervals ahead, their differences between candidates come from there, and only the level from here."""
-    now = np.array([components(outcome) for outcome in marginals(moment).values()])
-    if not ahead:
-        return now
-    then = np.array([components(lookahead(moment, name, ahead, FOLLOWER)) for name in moment.planners.names])
-    return np.asarray(then - then.mean(axis=0) + now.mean(axis=0))
-
-
-def gather(
-    workload: Workload, planners: Planners, behaviour: Chooser, previewed: tuple[str, ...], every: int = 1, ahead: int = 0
-) -> Moments:
+def gather(workload: Workload, planners: Planners, behaviour: Chooser, previewed: tuple[str, ...], every: int = 1) -> Moments:
     """Play an episode under `behaviour` and write down its decisions; every `every`-th is labelled for all candidates."""
-    labelling = _Labelling(behaviour, previewed, every, ahead)
+    labelling = _Labelling(behaviour, previewed, every)
     ledger = run(workload, planners, labelling).ledger
     interval, features, previews, tasks, labels, taken = zip(*labelling.rows, strict=True)
     return Moments(

@@ -17,7 +17,7 @@ from tiphys_models.cloud.score import DEFAULT, DIVISORS, Weights
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.planners.registry import HEURISTICS, candidates, make_planners
 from tiphys_models.selectors import dqn, metanet_paper
-from tiphys_models.selectors.encoding import PAPER, POOLED
+from tiphys_models.selectors.encoding import GENERAL, PAPER
 from tiphys_models.selectors.metanet import MetaNet
 from tiphys_models.selectors.surrogate import Surrogate
 from tiphys_models.sim.cloud.choosers import RandomSwitching, Selected
@@ -44,12 +44,12 @@ class Preset:
     intervals: int = INTERVALS
     every: int = 2
     """One decision in so many is labelled."""
-    ahead: int = 3
-    """Intervals of arrivals that labels look ahead."""
     epochs: int = 60
     validation_seeds: tuple[int, ...] = (0, 1)
     validation_intervals: int = 500
-    margins: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
+    members: int = 4
+    """Networks of a surrogate."""
+    margins: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
 
 
 PRESETS = {p.name: p for p in (Preset("metanet"), Preset("metanet-paper", epochs=50), Preset("dqn"))}
@@ -90,17 +90,22 @@ class Trainer:
     def _metanet(self, seed: int) -> Trained:
         p, names = self.preset, self.planners.names
         episodes = self._random()
-        surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs)
+        surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
         for number in range(1, p.rounds):
             episodes = [*episodes, *self._episodes(f"seed-{seed}-round-{number}", partial(self._follow, surrogate))]
-            surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs)
+            surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
         judged = {m: self._judge(replace(surrogate, margin=m)) for m in p.margins}
         for margin, found in judged.items():
             self._tell(f"  margin {margin:.2f}: J over best fixed on validation {_brief(found)}")
         margin = min(judged, key=lambda m: float(np.mean(list(judged[m].values()))))
-        arrays = {**surrogate.network.arrays(), "mean": surrogate.mean, "scale": surrogate.scale, "typical": surrogate.typical}
-        card = {"candidates": names, "previewed": self.previewed, "margin": margin, "rows": sum(len(e.labelled) for e in episodes)}
-        return Trained(p.name, seed, POOLED, arrays, card, judged[margin])
+        card = {
+            "candidates": names,
+            "previewed": self.previewed,
+            "margin": margin,
+            "members": p.members,
+            "rows": sum(len(e.labelled) for e in episodes),
+        }
+        return Trained(p.name, seed, GENERAL, surrogate.arrays(), card, judged[margin])
 
     def _judge(self, surrogate: Surrogate) -> Judged:
         planners = make_planners(self.previewed)
@@ -121,12 +126,12 @@ class Trainer:
         offset = 0 if kind == "random" else 1000 * int(kind.rsplit("-", 1)[1])
         for number in range(p.episodes):
             for workload in WORKLOADS:
-                path = self._out / "episodes" / f"{kind}-{workload}-{number}-{p.intervals}-{p.ahead}-{len(self.planners.names)}.npz"
+                path = self._out / "episodes" / f"{kind}-{workload}-{number}-{p.intervals}-{len(self.planners.names)}.npz"
                 if path.exists():
                     found.append(Moments.load(path))
                     continue
                 tasks = make_workload(workload, "train", offset + number, p.intervals)
-                found.append(gather(tasks, self.planners, behaviour(workload, number), self.previewed, p.every, p.ahead))
+                found.append(gather(tasks, self.planners, behaviour(workload, number), self.previewed, p.every))
                 found[-1].save(path)
                 self._tell(f"  {path.stem}: {len(found[-1]):,} decisions, {len(found[-1].labelled):,} labelled for every candidate")
         return found
@@ -146,7 +151,7 @@ class Trainer:
         network = fit_q(episodes, len(names), seed, self.preset.epochs)
         judged = self._court.judge(lambda w, d: dqn.DQN(names, type(network)(network.layers), w, d, seed))
         card = {"candidates": names, "rows": sum(len(e) for e in episodes)}
-        return Trained("dqn", seed, POOLED, network.arrays(), card, judged)
+        return Trained("dqn", seed, GENERAL, network.arrays(), card, judged)
 
 
 def _brief(judged: Judged) -> str:

@@ -1,4 +1,4 @@
-"""The simulated function runtime against closed forms of processor sharing."""
+"""One node of the simulated cluster against closed forms of processor sharing."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiphys_cli.demo.functions import FUNCTIONS, MIB, FunctionProfile
-from tiphys_cli.demo.runtime import Event, NodeRuntime, Step, core_shares
+from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
+from tiphys_models.sim.invoker import Event, Invoker, InvokerRules, Step, core_shares
 
 GIB = 1024 * MIB
 
 
 def function(
     name: str = "f", memory_mib: int = 256, cold_s: float = 5.0, warm_s: float = 2.0, init_s: float = 1.0, cores: int = 1
-) -> FunctionProfile:
-    return FunctionProfile(name, name, memory_mib * MIB, cold_s, warm_s, init_s, cores)
+) -> FunctionModel:
+    return FunctionModel(name, memory_mib, cold_s, warm_s, init_s, cores, 1, 1, 1, 1)
 
 
-def node(cores: int = 4, memory_bytes: int = 4 * GIB, keep_alive_s: float = 600.0) -> NodeRuntime:
-    return NodeRuntime(cores, memory_bytes, 0.0, keep_alive_s)
+def node(cores: int = 4, memory_bytes: int = 4 * GIB, keep_alive_s: float = 600.0, reuse: bool = True) -> Invoker:
+    return Invoker(cores, memory_bytes, 0.0, InvokerRules(keep_alive_s, reuse))
 
 
-def finish_times(runtime: NodeRuntime, until_s: float = 1e6) -> dict[str, float]:
+def finish_times(runtime: Invoker, until_s: float = 1e6) -> dict[str, float]:
     return ends_of(runtime.advance(until_s))
 
 
@@ -121,8 +121,10 @@ def test_a_call_without_memory_waits_its_turn_and_nobody_overtakes() -> None:
     runtime.submit("first", function("a", memory_mib=512), 0.0)  # until 5 s
     runtime.submit("large", function("b", memory_mib=512), 1.0)
     runtime.submit("small", function("c", memory_mib=256), 1.0)  # would fit at once
-    assert runtime.inflight == 3
-    assert finish_times(runtime) == pytest.approx({"first": 5.0, "large": 10.0, "small": 10.0})
+    assert runtime.unfinished == ["first", "large", "small"]
+    ended = runtime.advance(100.0)
+    assert ends_of(ended) == pytest.approx({"first": 5.0, "large": 10.0, "small": 10.0})
+    assert {event.call: event.begun_s for event in ended} == pytest.approx({"first": 0.0, "large": 5.0, "small": 5.0})
 
 
 def test_idle_containers_leave_after_their_time() -> None:
@@ -133,6 +135,20 @@ def test_idle_containers_leave_after_their_time() -> None:
     runtime.advance(35.0)
     assert runtime.idle_instances() == {}
     assert runtime.usage().memory_bytes == 0
+
+
+def test_without_reuse_every_call_starts_cold_and_its_container_leaves_with_it() -> None:
+    runtime = node(cores=8, reuse=False)
+    for start_s in (0.0, 100.0):
+        runtime.submit("call", function(), start_s)
+        assert finish_times(runtime, start_s + 50.0) == pytest.approx({"call": start_s + 5.0})
+    assert (runtime.usage().cold_starts, runtime.usage().memory_bytes, runtime.next_event_s()) == (2, 0, math.inf)
+
+
+def test_a_call_of_twice_the_work_computes_twice_as_long() -> None:
+    runtime = node(cores=8)
+    runtime.submit("call", function(), 0.0, noise=2.0)
+    assert finish_times(runtime) == pytest.approx({"call": 1.0 + 2 * 4.0})
 
 
 def test_a_cancelled_call_gives_its_container_up() -> None:
@@ -150,11 +166,11 @@ def test_a_cancelled_call_gives_its_container_up() -> None:
     calls=st.lists(st.tuples(st.floats(0, 30), st.sampled_from(FUNCTIONS)), min_size=1, max_size=30),
     looks=st.lists(st.floats(0, 60), max_size=20),
 )
-def test_looking_more_often_changes_nothing(calls: list[tuple[float, FunctionProfile]], looks: list[float]) -> None:
+def test_looking_more_often_changes_nothing(calls: list[tuple[float, FunctionModel]], looks: list[float]) -> None:
     def ends(moments: list[float]) -> tuple[dict[str, float], float]:
         runtime = node(cores=2, memory_bytes=GIB)
         found: dict[str, float] = {}
-        events: list[tuple[float, int, FunctionProfile | None]] = [(at_s, i, f) for i, (at_s, f) in enumerate(calls)]
+        events: list[tuple[float, int, FunctionModel | None]] = [(at_s, i, f) for i, (at_s, f) in enumerate(calls)]
         events += [(at_s, -1, None) for at_s in moments]
         for at_s, number, profile in sorted(events, key=lambda event: event[:2]):
             ended = runtime.advance(at_s) if profile is None else runtime.submit(str(number), profile, at_s)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
 from tiphys_models.nets.forecast import AttentionForecaster, LstmForecaster  # noqa: E402
 from tiphys_models.planners import decision_nn, lstm_aco  # noqa: E402
@@ -34,12 +35,12 @@ def seen(hosts: int) -> Seen:
     return Seen(np.arange(hosts), rng.uniform(0, 1, (hosts, WINDOW, CHANNELS)), facts, expected, np.ones(hosts))
 
 
-def shaken(network: torch.nn.Module) -> torch.nn.Module:
+def shaken(network: Any) -> Any:
     """Away from its start, where most of the network is switched off."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return network
 
 
@@ -47,12 +48,12 @@ def shaken(network: torch.nn.Module) -> torch.nn.Module:
     ("network", "module"), [(LstmForecaster(0), lstm_aco), (AttentionForecaster(0), decision_nn)], ids=["lstm-aco", "decision-nn"]
 )
 @pytest.mark.parametrize("hosts", [1, 7])
-def test_numpy_serves_what_torch_trained(network: torch.nn.Module, module: object, hosts: int, tmp_path: Path) -> None:
+def test_numpy_serves_what_torch_trained(network: Any, module: Any, hosts: int, tmp_path: Path) -> None:
     from tiphys_models.artifacts.tensors import write_tensors
 
     shaken(network)
-    served = write_tensors(tmp_path, "m", "m", "x/1", network.arrays())  # type: ignore[operator]
-    assert {name: array.shape for name, array in served.arrays.items()} == module.SHAPES  # type: ignore[attr-defined]
+    served = write_tensors(tmp_path, "m", "m", "x/1", network.arrays())
+    assert {name: array.shape for name, array in served.arrays.items()} == module.SHAPES
     rows = seen(hosts)
     padding = 2  # hosts that are not there change nothing
     series = torch.tensor(np.concatenate([rows.series, np.ones((padding, WINDOW, CHANNELS))])[None], dtype=torch.float32)
@@ -60,12 +61,12 @@ def test_numpy_serves_what_torch_trained(network: torch.nn.Module, module: objec
     there = torch.tensor([[True] * hosts + [False] * padding])
     with torch.no_grad():
         expected = network(series, facts, there)[0, :hosts].numpy()
-    np.testing.assert_allclose(module.forecast(served, rows), expected, atol=1e-5)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(module.forecast(served, rows), expected, atol=1e-5)
     assert np.ptp(expected) > 0.01 or hosts == 1
 
 
 @pytest.mark.parametrize("make", [LstmForecaster, AttentionForecaster])
-def test_before_training_the_task_list_is_believed(make: type[torch.nn.Module]) -> None:
+def test_before_training_the_task_list_is_believed(make: Any) -> None:
     rows = seen(5)
     data = batch([Lesson(rows, rows.expected, ())])
     with torch.no_grad():
@@ -100,10 +101,10 @@ def test_decision_loss_prefers_the_forecast_that_chooses_well() -> None:
     settings = ForecastSettings(learning_rate=1e-3, decision_weight=1.0)
 
     def loss(forecast: float) -> dict[str, float]:
-        def constant(*_: torch.Tensor) -> torch.Tensor:
+        def constant(*_: Any) -> Any:
             return torch.full((1, 1), forecast)
 
-        return {key: float(value) for key, value in losses(constant, data, settings).items()}  # type: ignore[arg-type]
+        return {key: float(value) for key, value in losses(constant, data, settings).items()}
 
     near, far = loss(0.3), loss(0.9)
     assert near["error"] < far["error"]
@@ -114,9 +115,9 @@ def test_decision_loss_prefers_the_forecast_that_chooses_well() -> None:
 
 @pytest.mark.parametrize("module", [train_lstm_aco, train_decision_nn], ids=["lstm-aco", "decision-nn"])
 @pytest.mark.slow
-def test_one_seed_one_result_that_is_not_worse_than_where_it_began(module: object, tmp_path: Path) -> None:
-    settings = replace(module.SETTINGS, **TINY)  # type: ignore[attr-defined]
-    cards = [module.train(tmp_path / str(i), 3, lambda _: None, settings) for i in range(2)]  # type: ignore[attr-defined]
+def test_one_seed_one_result_that_is_not_worse_than_where_it_began(module: Any, tmp_path: Path) -> None:
+    settings = replace(module.SETTINGS, **TINY)
+    cards = [module.train(tmp_path / str(i), 3, lambda _: None, settings) for i in range(2)]
     first, second = (card.with_suffix(".safetensors").read_bytes() for card in cards)
     assert first == second
     import json
