@@ -12,6 +12,7 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.decision_reader import DecisionReader
@@ -41,6 +42,7 @@ _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
 _CRD_AGAIN_S = 2.0
 _PULL_S = 10.0
+_PROMETHEUS_S = 2.0
 _FIRST_PULL_S = 3.0
 
 
@@ -60,6 +62,11 @@ class Operator:
             self._client, wanted(settings.namespace, settings.lease_name, settings.selection_configmap), self._metrics
         )
         self._prices = read_prices(settings.prices_file)
+        self._prometheus: PrometheusClient | None = None
+        if settings.prometheus_url:
+            self._prometheus = PrometheusClient(
+                settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
+            )
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -78,6 +85,8 @@ class Operator:
             loop.add_signal_handler(number, stop.set)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._client)
+            if self._prometheus is not None:
+                await stack.enter_async_context(self._prometheus)
             if self._reader is not None:
                 await stack.enter_async_context(self._reader)
             await stack.enter_async_context(
@@ -115,7 +124,14 @@ class Operator:
         writer = Writer(self._client, self._lease, self._metrics, self._clock)
         checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
         selection = SelectionLoop(
-            self._client, writer, checkpoint, self._prices, self._metrics, self._clock, scheduler_name=self._settings.scheduler_name
+            self._client,
+            writer,
+            checkpoint,
+            self._prices,
+            self._metrics,
+            self._clock,
+            scheduler_name=self._settings.scheduler_name,
+            prometheus=self._prometheus,
         )
         reconciler = Reconciler(
             Observer(self._client, shelf, learned, self._reader, self._settings.scheduler_name, self._clock),

@@ -36,6 +36,7 @@ class SelectionError(StrEnum):
     CHOICE = "choice-failed"
     CHECKPOINT = "checkpoint-failed"
     WATCH = "watch-failed"
+    PROMETHEUS = "prometheus-failed"
 
 
 class OperatorMetrics:

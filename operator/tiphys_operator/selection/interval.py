@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tiphys_models.api.placement_plan import MAX_FUNCTIONS, MAX_NODES, MAX_SLOTS, FunctionSlots, NodeSlots, PlacementPlanSpec
@@ -34,6 +34,8 @@ class View:
     kinds: Mapping[str, HostType]
     history: FloatArray | None
     """Utilisation of past intervals, for forecasters."""
+    busy_cores: Mapping[str, float] = field(default_factory=dict)
+    """Cores in use by node, where Prometheus says so; elsewhere what pods request counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,12 @@ def run_interval(memory: Memory, route: Route, spec: SelectSpec, scheduler_name:
         )
 
     interval_s = float(spec.interval_seconds)
-    spent = account(memory, mine, view.pods, view.nodes, view.kinds, now_s, interval_s, spec.sla_factor)
+    spent = account(memory, mine, view.pods, view.nodes, view.kinds, view.busy_cores, now_s, interval_s, spec.sla_factor)
     # in Shadow and Canary others place the pods: what they cost is no candidate's doing
     learned = _learn(memory, chooser, interval_s, route.spec.mode == "Active" and not spec.freeze, now_s)
-    found = measure(memory, mine, view.nodes, view.pods.values(), view.kinds, view.history, now_s, interval_s, spec.sla_factor)
+    found = measure(
+        memory, mine, view.nodes, view.pods.values(), view.kinds, view.busy_cores, view.history, now_s, interval_s, spec.sla_factor
+    )
     memory.interval += 1
     held, choice = _choose(memory, chooser, spec, found)
     switched = _take(memory, held, choice, found, now_s)

@@ -46,7 +46,7 @@ class Spent:
 
 def account(
     memory: Memory, mine: Callable[[LivePod], bool], pods: Mapping[str, LivePod], nodes: Mapping[str, LiveNode],
-    kinds: Mapping[str, HostType], now_s: float, interval_s: float, sla_factor: int,
+    kinds: Mapping[str, HostType], busy_cores: Mapping[str, float], now_s: float, interval_s: float, sla_factor: int,
 ) -> Spent:  # fmt: skip
     """Bring the books from the last look to now: arrivals, binds, shares of the nodes in use, ends."""
     since_s = max(memory.at_s, now_s - _LONGEST_GAP_INTERVALS * interval_s) if memory.at_s else now_s
@@ -69,7 +69,7 @@ def account(
         if found is not None and tracked.bound_s >= found.at_s - _CLOCK_S:
             tracked.decision = memory.decided
             found.pods += 1
-    usd, joules = _charge(memory, pods.values(), nodes, kinds, since_s, now_s)
+    usd, joules = _charge(memory, pods.values(), nodes, kinds, busy_cores, since_s, now_s)
     ended, late = _end(memory, pods, now_s)
     _smooth(memory, arrived, (now_s - memory.at_s) / interval_s if memory.at_s else 1.0)
     memory.at_s = now_s
@@ -98,8 +98,9 @@ def run_s(profile: Profile | None) -> float:
 
 
 def _charge(
-    memory: Memory, pods: Iterable[LivePod], nodes: Mapping[str, LiveNode], kinds: Mapping[str, HostType], since_s: float, now_s: float
-) -> tuple[float, float]:
+    memory: Memory, pods: Iterable[LivePod], nodes: Mapping[str, LiveNode], kinds: Mapping[str, HostType],
+    busy_cores: Mapping[str, float], since_s: float, now_s: float,
+) -> tuple[float, float]:  # fmt: skip
     """A node in use is paid and powered for the whole stretch; its pods share that by requested core-seconds."""
     used: dict[str, list[tuple[LivePod, float]]] = {}
     for pod in pods:
@@ -116,7 +117,7 @@ def _charge(
             continue
         total = sum(share for _, share in shares)
         stretch_s = now_s - since_s
-        joules = power_w(kind.power_w, total / (kind.cores * stretch_s)) * stretch_s
+        joules = power_w(kind.power_w, busy_cores.get(name, total / stretch_s) / kind.cores) * stretch_s
         usd = kind.usd_per_hour / 3600.0 * stretch_s
         for pod, share in shares:
             tracked = memory.tracked.get(pod.uid)

@@ -14,6 +14,7 @@ from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
 from tiphys_models.api.routing import Route
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
 from tiphys_models.cloud.state import HISTORY
 from tiphys_models.domain.clock import Clock
@@ -60,10 +61,11 @@ class SelectionLoop:
 
     def __init__(
         self, client: KubeClient, writer: Writer, checkpoint: Checkpoint, prices: PriceTable, metrics: OperatorMetrics, clock: Clock,
-        *, scheduler_name: str,
+        *, scheduler_name: str, prometheus: PrometheusClient | None = None,
     ) -> None:  # fmt: skip
         self._client, self._writer, self._checkpoint, self._prices = client, writer, checkpoint, prices
         self._metrics, self._clock, self._scheduler_name = metrics, clock, scheduler_name
+        self._prometheus = prometheus
         self._cluster = Cluster()
         self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
         self._pods = Reflector(client, "/api/v1/pods", PodSink(self._cluster, clock), clock, on_error=self._watch_failed)
@@ -159,8 +161,9 @@ class SelectionLoop:
             learned = memory.learned if memory.chooser == chooser_key(select) else ""
             policy.chooser = await asyncio.to_thread(Chooser, select, learned)
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
+        busy = await self._busy_cores()
         history = np.array(policy.history) if policy.history else None
-        view = View(nodes, pods, self._prices.host_types(node for node in nodes.values() if node.usable), history)
+        view = View(nodes, pods, self._prices.host_types(node for node in nodes.values() if node.usable), history, busy)
         now_s = self._clock.now_s()
         # planners take milliseconds to seconds: the Lease must be renewed meanwhile
         result = await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, policy.chooser, view, now_s)
@@ -174,6 +177,17 @@ class SelectionLoop:
             await self._publish(policy.seen, result.plan)
         policy.told = SelectionSeen(memory.active, route.generation, memory.status)
         return result
+
+    async def _busy_cores(self) -> Mapping[str, float]:
+        """Empty while Prometheus does not answer: then what pods request counts."""
+        if self._prometheus is None:
+            return {}
+        try:
+            return await self._prometheus.busy_cores()
+        except Unavailable as error:
+            self._metrics.selection_error(SelectionError.PROMETHEUS)
+            log.debug("CPU use could not be read", extra={"fields": {"error": str(error)}})
+            return {}
 
     async def _save(self, uid: str, memory: Memory) -> None:
         try:

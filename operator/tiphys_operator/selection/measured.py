@@ -60,9 +60,10 @@ class _Task:
 
 def measure(
     memory: Memory, mine: Callable[[LivePod], bool], nodes: Mapping[str, LiveNode], pods: Iterable[LivePod],
-    kinds: Mapping[str, HostType], history: FloatArray | None, now_s: float, interval_s: float, sla_factor: int,
+    kinds: Mapping[str, HostType], busy_cores: Mapping[str, float], history: FloatArray | None, now_s: float, interval_s: float,
+    sla_factor: int,
 ) -> Measured:  # fmt: skip
-    """What can be known now. Utilisation is what running pods request of their node's cores."""
+    """What can be known now. Utilisation is what was measured of a node's cores, else what running pods request of them."""
     hosts = tuple(sorted(name for name, node in nodes.items() if node.usable))
     index = {name: i for i, name in enumerate(hosts)}
     names = list(kinds)
@@ -95,6 +96,7 @@ def measure(
     fleet = Fleet(tuple(kinds.values()), type_of, np.array(pools.of_host, np.int64))
     rows = _columns(running, pools)
     used = np.array([task.used_core_s for task in running], np.float64)
+    busy = np.array([busy_cores.get(name, requested) for name, requested in zip(hosts, busy.tolist(), strict=True)], np.float64)
     utilisation = np.minimum(busy / np.maximum(fleet.column("cores"), 1e-9), 1.0) if hosts else busy
     state = CloudState(
         time_s=now_s,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.operator.selection.small import START_S, Live, node, policy
 from tiphys_models.api.reasons import ChoiceReason
-from tiphys_models.cloud.hosts import B2S
+from tiphys_models.cloud.hosts import B2S, power_w
 from tiphys_models.selectors.protocol import Choice
 from tiphys_operator.selection.chooser import Chooser, hold
 from tiphys_operator.selection.memory import load
@@ -60,11 +60,12 @@ def test_a_plan_never_requests_more_cores_than_a_node_has() -> None:
 def test_cost_is_charged_to_the_decision_in_force_and_learned_when_its_pods_have_ended() -> None:
     live = Live()
     live.create(2)
-    decided = live.interval()
+    live.interval()
+    decided = live.memory.active
     live.bind("b2s-0")
     assert live.interval().learned == ()
     account = live.memory.accounts[1]
-    assert (account.pods, account.candidate) == (2, decided.memory.active)
+    assert (account.pods, account.candidate) == (2, decided)
     assert account.usd == pytest.approx(10 * B2S.usd_per_hour / 3600, rel=1e-6)
     live.end()
     ((promised, measured),) = live.interval().learned
@@ -72,6 +73,20 @@ def test_cost_is_charged_to_the_decision_in_force_and_learned_when_its_pods_have
     assert measured > 0
     status = live.memory.status
     assert (status.measured_interval, status.learned) == (1, 1)
+
+
+def test_energy_follows_the_measured_use_of_a_node_where_there_is_one() -> None:
+    joules = []
+    for busy in ({}, {"b2s-0": 2.0}):
+        live = Live()
+        live.create(1)
+        live.interval()
+        live.bind("b2s-0")
+        live.busy_cores = busy
+        state = live.interval().state
+        joules.append(live.memory.accounts[1].joules)
+        assert state.utilisation.max() == (1.0 if busy else 0.25)
+    assert joules == pytest.approx([10 * power_w(B2S.power_w, 0.25), 10 * B2S.power_w[-1]])
 
 
 def test_other_pods_of_a_node_pay_their_share() -> None:
@@ -224,3 +239,18 @@ def test_an_instance_type_without_a_price_is_still_a_host() -> None:
     live = Live(replace(node("odd"), instance_type="m7.huge"))
     live.create(1)
     assert live.interval().plan is not None
+
+
+@pytest.mark.parametrize("by", ["metanet", "dqn", "ucb"])
+def test_every_selector_chooses_from_a_live_cluster_and_survives_a_restart(by: str) -> None:
+    live = Live(by=by, among=["cost-lean", "one-per-host", "energy-lean"])
+    for turn in range(4):
+        live.create(2, f"t{turn}")
+        live.interval()
+        live.bind("b2s-0")
+        live.now_s += 5.0
+        live.end()
+    assert live.memory.status.learned > 0
+    again = Chooser(live.spec, live.memory.learned)
+    assert again.online_state() == live.memory.learned
+    assert len(live.memory.learned) < 900_000
