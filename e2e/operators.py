@@ -26,7 +26,8 @@ STOP_DEADLINE_S = 20.0
 RULES = [
     {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies", "learnedmodels"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status", "learnedmodels/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["placementplans"], "verbs": ["create", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]

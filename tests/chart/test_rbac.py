@@ -22,7 +22,10 @@ def lease(name: str, verbs: tuple[str, ...]) -> set[Right]:
 
 ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-extender"): (
-        rights("", "nodes", READ) | rights("", "pods", READ) | rights("tiphys.io", "schedulingpolicies", READ)
+        rights("", "nodes", READ)
+        | rights("", "pods", READ)
+        | rights("tiphys.io", "schedulingpolicies", READ)
+        | rights("tiphys.io", "placementplans", READ)
     ),
     ("Role", "tiphys-extender"): (
         rights("", "configmaps", READ, "tiphys-switch") | rights("", "configmaps", ("get",)) | rights("tiphys.io", "learnedmodels", READ)
@@ -32,10 +35,16 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("tiphys.io", "schedulingpolicies/status", ("patch",))
         | rights("tiphys.io", "learnedmodels", READ)
         | rights("tiphys.io", "learnedmodels/status", ("patch",))
-        | rights("", "pods", ("list",))
+        | rights("tiphys.io", "placementplans", ("create", "patch"))
+        | rights("", "pods", READ)
+        | rights("", "nodes", READ)
         | rights("", "events", ("create", "patch"))
     ),
-    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update")) | rights("", "configmaps", ("get",)),
+    ("Role", "tiphys-operator"): (
+        lease("tiphys-operator", ("get", "update"))
+        | rights("", "configmaps", ("get",))
+        | rights("", "configmaps", ("patch",), "tiphys-selection")
+    ),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("Role", "tiphys-trainer"): (
         rights("", "configmaps", ("create",))
