@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeo
 POOL = "select"
 REACTION_S = 40.0
 INTERVAL_S = 2
-SELECT = {
+SELECT: dict[str, Any] = {
     "by": "preview",
     "among": ["cost-lean", "energy-lean"],
     "intervalSeconds": INTERVAL_S,

@@ -23,7 +23,7 @@ def node(name: str, kind: str = "B2s", *, usable: bool = True, **labels: str) ->
 
 
 def pod(uid: str, function: str = "f", **changes: Any) -> LivePod:
-    facts = {
+    facts: dict[str, Any] = {
         "namespace": "default", "labels": {}, "node": "", "scheduler_name": "tiphys", "cores": 0.5, "ram_mib": 256.0, "node_selector": (),
         "of_machine": False, "created_s": START_S, "scheduled_s": None, "finished_s": None,
     }  # fmt: skip
