@@ -30,9 +30,9 @@ UID = "uid-p"
 class Kube:
     """An API server of two lists, one ConfigMap and plans."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, empty: bool = False) -> None:
         self.writes: list[str] = []
-        self.data: dict[str, Any] | None = {}
+        self.data: dict[str, Any] | None = None if empty else {}
         self.version = 1
         self.plan: dict[str, Any] | None = None
         self.fail = ""
@@ -151,8 +151,7 @@ async def test_a_checkpoint_that_cannot_be_written_stops_nothing() -> None:
 
 
 async def test_a_missing_checkpoint_is_made_and_anothers_write_is_no_obstacle() -> None:
-    kube = Kube()
-    kube.data = None
+    kube = Kube(empty=True)
     async with running(kube, selecting()) as made:
         await until(lambda: made.found()["a/p"].status)
         assert kube.data is not None
