@@ -52,9 +52,12 @@ def account(
     since_s = max(memory.at_s, now_s - _LONGEST_GAP_INTERVALS * interval_s) if memory.at_s else now_s
     arrived: dict[str, int] = {}
     for uid, pod in pods.items():
-        if uid in memory.tracked or pod.finished_s is not None or not mine(pod):
+        if uid in memory.tracked or not mine(pod):
             continue
-        if not pod.node or (memory.at_s and pod.created_s >= memory.at_s - _CLOCK_S):  # what ran before the first look did not arrive
+        since_last = bool(memory.at_s) and pod.created_s >= memory.at_s - _CLOCK_S
+        if pod.finished_s is not None and not (since_last and pod.finished_s >= math.floor(memory.at_s)):
+            continue  # charged before; one that came and went between two looks is entered and settled below
+        if not pod.node or since_last:  # what ran before the first look did not arrive
             arrived[pod.function] = arrived.get(pod.function, 0) + 1
         _know(memory, pod)
         if len(memory.tracked) < TRACKED_MAX:

@@ -75,6 +75,23 @@ def test_cost_is_charged_to_the_decision_in_force_and_learned_when_its_pods_have
     assert (status.measured_interval, status.learned) == (1, 1)
 
 
+def test_a_pod_that_came_and_went_between_two_looks_is_charged_once() -> None:
+    live = Live()
+    live.create(1, "long")
+    live.interval()
+    live.bind("b2s-0", "long")
+    live.now_s += 3.0
+    live.create(2, "short")
+    live.bind("b2s-0", "short")
+    live.now_s += 4.0
+    live.end("short")
+    spent = live.interval(3.0).spent
+    assert (spent.ended, live.memory.accounts[1].pods) == (2, 3)
+    assert live.memory.profiles["default/f"].run_s == pytest.approx(4.0)
+    assert live.interval().spent.ended == 0
+    assert live.memory.profiles["default/f"].runs == 2
+
+
 def test_energy_follows_the_measured_use_of_a_node_where_there_is_one() -> None:
     joules = []
     for busy in ({}, {"b2s-0": 2.0}):
