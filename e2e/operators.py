@@ -24,8 +24,11 @@ ACCOUNT = "tiphys-operator"
 STOP_DEADLINE_S = 20.0
 
 RULES = [
-    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies", "learnedmodels"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status", "learnedmodels/status"], "verbs": ["patch"]},
+    # one resource a rule, so that tests can take one away
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["learnedmodels"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status"], "verbs": ["patch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["learnedmodels/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["placementplans"], "verbs": ["create", "patch"]},
