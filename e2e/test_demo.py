@@ -97,10 +97,12 @@ def test_every_call_is_done_and_the_policies_decide(start: Callable[..., Demo], 
         assert 0 < row["cold_starts"] <= row["calls"]
         if row["lane"] != CONTROL:
             said = row["decisions"]
-            assert said["scored"] >= 0.95 * row["calls"]
+            asked = row["calls"] - said["not_asked"]  # six small nodes fill up: a pod with one candidate is asked about by nobody
+            assert asked > 0.6 * row["calls"]
+            assert said["scored"] >= 0.95 * asked
             compared = said["best_bound"] + said["best_other"]
             if row["lane"] == SHADOW:  # asked about every call, and not obeyed: its agreement with the default plugins is told
-                assert compared >= 0.95 * row["calls"]
+                assert compared >= 0.95 * asked
                 assert said["best_bound"] < compared
             else:
                 assert said["best_bound"] >= 0.95 * compared
