@@ -29,18 +29,23 @@ RULES = [
     {"apiGroups": ["tiphys.io"], "resources": ["learnedmodels"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies/status"], "verbs": ["patch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["learnedmodels/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["placementplans"], "verbs": ["create", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 LEASE_RULES = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [ACCOUNT], "verbs": ["get", "update"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["tiphys-selection"], "verbs": ["patch"]},
 ]
 
 
-def grant(cluster: Cluster, namespace: str, rules: list[dict[str, Any]] | None = None) -> Path:
-    """Make the operator's ServiceAccount with these cluster-wide rules (default: all it needs); its kubeconfig."""
+def grant(
+    cluster: Cluster, namespace: str, rules: list[dict[str, Any]] | None = None, own_rules: list[dict[str, Any]] | None = None
+) -> Path:
+    """Make the operator's ServiceAccount with these rules, cluster-wide and in its namespace (default: all it needs); its kubeconfig."""
     name = f"{ACCOUNT}-{namespace}"
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}
     kind = "rbac.authorization.k8s.io/v1"
@@ -54,7 +59,12 @@ def grant(cluster: Cluster, namespace: str, rules: list[dict[str, Any]] | None =
             "subjects": [subject],
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         },
-        {"apiVersion": kind, "kind": "Role", "metadata": {"name": ACCOUNT, "namespace": namespace}, "rules": LEASE_RULES},
+        {
+            "apiVersion": kind,
+            "kind": "Role",
+            "metadata": {"name": ACCOUNT, "namespace": namespace},
+            "rules": LEASE_RULES if own_rules is None else own_rules,
+        },
         {
             "apiVersion": kind,
             "kind": "RoleBinding",

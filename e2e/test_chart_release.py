@@ -53,7 +53,11 @@ def home(api: ApiClient) -> Iterator[str]:
 @pytest.fixture
 def crd_as_found(api: ApiClient) -> Iterator[None]:
     """Takes away CRDs that were not there before: a release keeps them."""
-    made = [path for path in (CRD, CRD.replace("schedulingpolicies", "learnedmodels")) if not exists(api, path)]
+    made = [
+        path
+        for path in (CRD, *(CRD.replace("schedulingpolicies", other) for other in ("learnedmodels", "placementplans")))
+        if not exists(api, path)
+    ]
     yield
     for path in made:
         if exists(api, path):

@@ -57,9 +57,18 @@ def test_the_server_fills_in_the_defaults(api: ApiClient) -> None:
     assert try_to_create(api, {})["spec"] == {
         "selector": {},
         "mode": "Shadow",
-        "policy": "warm-first",
         "fallback": "warm-first",
         "guardrails": {"maxReadingAgeSeconds": 60, "maxNodeSharePercent": 100},
+    }, "and no policy: it would stand beside every select"
+    assert try_to_create(api, {"select": {"by": "preview", "weights": {"cost": 3}}})["spec"]["select"] == {
+        "by": "preview",
+        "among": ["cost-lean", "energy-lean", "one-per-host"],
+        "intervalSeconds": 10,
+        "marginPercent": 5,
+        "maxSwitchesPerHour": 12,
+        "slaFactor": 3,
+        "freeze": False,
+        "weights": {"cost": 3, "energy": 1, "response": 1, "sla": 1},
     }
 
 

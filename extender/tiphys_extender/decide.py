@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.routing import Route, Router, in_canary
 from tiphys_models.api.scheduling_policy import Mode
+from tiphys_models.api.selection import is_planner
 from tiphys_models.domain.errors import TiphysError
 from tiphys_models.domain.facts import PodFacts, pod_facts
 from tiphys_models.domain.hashing import stable_hash
@@ -20,6 +21,7 @@ from tiphys_models.features.encoder import encode
 from tiphys_models.features.readings import PlacementRequest
 from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.scores import ScoreCache
+from tiphys_models.placement.slots import PlanPolicy, SlotPlan
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.table import UNKNOWN
 from tiphys_models.policies.faasrank import FaaSRank
@@ -50,6 +52,8 @@ class World:
         self.models = models
         self.router = Router((), own_namespace)
         self.scores = ScoreCache()
+        self.plans: Mapping[str, SlotPlan] = {}
+        """Published plans by the key of their SchedulingPolicy."""
         self.scheduler_name = scheduler_name
         self.own_namespace = own_namespace
         self.enabled = True
@@ -172,7 +176,17 @@ def _rank(
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
     fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
-    judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
+    judged: tuple[PlacementPolicy, FloatArray] | FallbackReason
+    if spec.select is None:
+        judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
+    elif not route.chosen:
+        judged = FallbackReason.NOT_CHOSEN
+    elif is_planner(route.chosen):
+        judged = _by_plan(world, route, request, known_rows, now_s)
+    else:
+        name = PolicyName(route.chosen)
+        model = str(name) if is_learned(name) else None
+        judged = _judge(world, name, model, spec.mode, request, known_rows, fresh, len(rows), in_time)
     fallback: FallbackReason | None = None
     if isinstance(judged, FallbackReason):
         fallback = judged
@@ -203,6 +217,20 @@ def _rank(
     if not in_time():
         raise OutOfTime
     return Ranking(policy, fallback, rows, scores, best_first.tolist())
+
+
+def _by_plan(
+    world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float
+) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
+    """Scores by the published plan. It may be a moment newer than the status, which only says that a planner is active."""
+    plan = world.plans.get(route.key)
+    if plan is None or (plan.policy_uid, plan.policy_generation) != (route.uid, route.generation):
+        return FallbackReason.PLAN_MISSING
+    if now_s >= plan.valid_until_s:
+        return FallbackReason.PLAN_EXPIRED
+    policy = PlanPolicy(plan, world.state)
+    scores = policy.score(world.state.view(request, rows), world.state.memory())
+    return (policy, scores) if scores.any() else FallbackReason.PLAN_EXHAUSTED
 
 
 def _judge(

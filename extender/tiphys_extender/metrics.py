@@ -8,10 +8,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 from tiphys_extender.wire import BAD_REQUEST_REASONS
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
+from tiphys_models.api.selection import CANDIDATES
 from tiphys_models.features.schema import NODE_READINGS
-from tiphys_models.policies.registry import PolicyName
 
-KINDS = ("nodes", "pods", "policies", "switch", "models")
+KINDS = ("nodes", "pods", "policies", "plans", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
 CODES = ("200", "400", "404", "405", "408", "413", "500")
@@ -61,7 +61,7 @@ class Metrics:
         bad = counter("bad_requests_total", "Requests refused.", "reason")
         self.bad_requests = {reason: bad.labels(reason) for reason in self.refusals}
         policies = counter("policy_answers_total", "Scored and fallback answers by the policy that judged.", "policy")
-        self.policy_answers = {str(name): policies.labels(name) for name in PolicyName}
+        self.policy_answers = {str(name): policies.labels(name) for name in CANDIDATES}
         self.candidates = histogram("candidates", "Names in a request.", _CANDIDATES)
         self.score_stddev = histogram("score_stddev", "Standard deviation of the raw scores of one answer.", _DEVIATIONS)
         self.unknown_nodes = counter("unknown_nodes_total", "Candidates that no watch has shown.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,9 @@ class Scanned:
     found: ScoreNetwork | ArtifactRefused
 
 
-def scan(directory: Path, stamps: dict[str, Stamp]) -> tuple[set[str], list[Scanned]]:
-    """Names of all cards, and those that changed, read and checked."""
-    cards = sorted(directory.glob("*.json"))
+def scan(directory: Path, stamps: dict[str, Stamp], only: Collection[str] | None = None) -> tuple[set[str], list[Scanned]]:
+    """Names of all cards (or of `only` these), and those that changed, read and checked."""
+    cards = [card for card in sorted(directory.glob("*.json")) if only is None or card.stem in only]
     names, changed = set(), []
     for card in cards:
         names.add(card.stem)

@@ -18,6 +18,7 @@ from tiphys_extender.model_files import Scanned, Stamp, check_policy, scan
 from tiphys_models.api.learned_model import SERVES
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.artifacts.score_network import ScoreNetwork
+from tiphys_models.artifacts.shipped import SHIPPED
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.policies.protocol import PlacementPolicy
 from tiphys_models.policies.registry import PolicyName, make_policy
@@ -55,7 +56,8 @@ class ModelStore:
         self._serving: dict[tuple[str, str, str], tuple[Source, PlacementPolicy]] = {}
         self._informed: set[tuple[str, str, str]] = set()
         if shipped is not None:
-            for scanned in scan(shipped, {})[1]:
+            # planners' and selectors' weights lie beside them, and are none of an extender's business
+            for scanned in scan(shipped, {}, SHIPPED)[1]:
                 self._take_file(Source.SHIPPED, scanned)
 
     def policy(self, name: PolicyName, model: str, mode: Mode) -> PlacementPolicy | None:

@@ -132,7 +132,7 @@ def make_explain_app(
                 "reservations": world.state.reservations,
                 "coverage": coverage(world.state, time.time()),
                 "routes": [
-                    {"policy": route.key, "mode": route.spec.mode, "policyName": str(route.spec.policy), "model": route.spec.model_name}
+                    {"policy": route.key, "mode": route.spec.mode, "policyName": route.deciding, "model": route.spec.model_name}
                     for route in world.router
                 ],
                 "models": models.describe(),

@@ -11,7 +11,9 @@ from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
+from tiphys_extender.plans import PlanSink
 from tiphys_models.api.learned_model import PLURAL as MODELS
+from tiphys_models.api.placement_plan import PLURAL as PLANS
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
@@ -23,6 +25,7 @@ from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
 _log = logging.getLogger(__name__)
 
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+PLANS_PATH = f"/apis/{GROUP}/{VERSION}/{PLANS}"
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Pods without a node and finished ones are no load; the API server turns such a change into ADDED or DELETED for this watch."""
 
@@ -233,11 +236,13 @@ class Watches:
             "nodes": nodes if nodes is not None else NodeSink(world),
             "pods": pods if pods is not None else PodSink(world, decisions, clock),
             "policies": PolicySink(world, metrics),
+            "plans": PlanSink(world),
         }
         paths: dict[str, tuple[str, Mapping[str, str]]] = {
             "nodes": ("/api/v1/nodes", {}),
             "pods": ("/api/v1/pods", {"fieldSelector": RUNNING}),
             "policies": (POLICIES_PATH, {}),
+            "plans": (PLANS_PATH, {}),
         }
         if world.own_namespace and switch_configmap:
             self._sinks["switch"] = SwitchSink(world, metrics, switch_configmap)
@@ -271,6 +276,9 @@ class Watches:
         return tuple(kind for kind, reflector in self._reflectors.items() if not self._ready(kind, reflector))
 
     def _ready(self, kind: str, reflector: Reflector) -> bool:
+        if kind == "plans":
+            # a cluster without the CRD or the right must still be served: without plans, by the fallback
+            return kind in self._gave_up or reflector.synced.is_set()
         if kind == "models" and self._learned is not None:
             # a cluster without the CRD or the right must still be served: by what is mounted or shipped
             return kind in self._gave_up or (reflector.synced.is_set() and self._learned.settled)

@@ -35,7 +35,12 @@ def main() -> int:
         return EXIT_USAGE
     set_up(settings.log_level, _QUIET)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody reads
-    return asyncio.run(Operator(settings, access, SystemClock()).run())
+    try:
+        operator = Operator(settings, access, SystemClock())
+    except InvalidInput as error:
+        logging.getLogger("tiphys_operator").error("cannot start: %s", error)  # noqa: TRY400 - the message is all a user needs
+        return EXIT_USAGE
+    return asyncio.run(operator.run())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.decision_reader import DecisionReader
@@ -24,6 +25,9 @@ from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.selection.checkpoint import Checkpoint
+from tiphys_operator.selection.loop import SelectionLoop
+from tiphys_operator.selection.prices import read_prices
 from tiphys_operator.settings import Settings
 from tiphys_operator.status_server import StatusServer
 from tiphys_operator.writer import Writer
@@ -38,6 +42,7 @@ _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
 _CRD_AGAIN_S = 2.0
 _PULL_S = 10.0
+_PROMETHEUS_S = 2.0
 _FIRST_PULL_S = 3.0
 
 
@@ -53,7 +58,15 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        self._permissions = PermissionCheck(self._client, wanted(settings.namespace, settings.lease_name), self._metrics)
+        self._permissions = PermissionCheck(
+            self._client, wanted(settings.namespace, settings.lease_name, settings.selection_configmap), self._metrics
+        )
+        self._prices = read_prices(settings.prices_file)
+        self._prometheus: PrometheusClient | None = None
+        if settings.prometheus_url:
+            self._prometheus = PrometheusClient(
+                settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
+            )
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -72,6 +85,8 @@ class Operator:
             loop.add_signal_handler(number, stop.set)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._client)
+            if self._prometheus is not None:
+                await stack.enter_async_context(self._prometheus)
             if self._reader is not None:
                 await stack.enter_async_context(self._reader)
             await stack.enter_async_context(
@@ -106,9 +121,21 @@ class Operator:
         self._health.leading_since_s = self._clock.monotonic_s()
         shelf = ModelShelf(self._settings.models_dir)
         learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir)
+        writer = Writer(self._client, self._lease, self._metrics, self._clock)
+        checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
+        selection = SelectionLoop(
+            self._client,
+            writer,
+            checkpoint,
+            self._prices,
+            self._metrics,
+            self._clock,
+            scheduler_name=self._settings.scheduler_name,
+            prometheus=self._prometheus,
+        )
         reconciler = Reconciler(
             Observer(self._client, shelf, learned, self._reader, self._settings.scheduler_name, self._clock),
-            Writer(self._client, self._lease, self._metrics, self._clock),
+            writer,
             self._reader,
             self._permissions,
             self._health,
@@ -117,12 +144,15 @@ class Operator:
             own_namespace=self._settings.namespace,
             scheduler_name=self._settings.scheduler_name,
             resync_s=self._settings.resync_s,
+            selection=selection,
         )
+        selection.on_news = reconciler.wake
         holding = asyncio.create_task(self._lease.hold(), name="lease")
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
+            asyncio.create_task(selection.run(), name="selection"),
         }
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
+from tiphys_models.api.selection import CANDIDATES
 
 READY_STATES = ("True", "False", "Unknown")
 MODES = (*get_args(Mode), "Invalid")
@@ -25,6 +27,16 @@ class ErrorReason(StrEnum):
     EVENTS_LIMITED = "events-limited"
     WATCH_ENDED = "watch-ended"
     INTERNAL = "internal-error"
+
+
+class SelectionError(StrEnum):
+    """Values of `reason` in tiphys_operator_selection_errors_total."""
+
+    API = "api-error"
+    CHOICE = "choice-failed"
+    CHECKPOINT = "checkpoint-failed"
+    WATCH = "watch-failed"
+    PROMETHEUS = "prometheus-failed"
 
 
 class OperatorMetrics:
@@ -52,11 +64,29 @@ class OperatorMetrics:
             "tiphys_operator_permission_missing", "1: RBAC denies it, and what needs it is off.", ["verb", "resource"], registry=r
         )
         self.loop_lag = Gauge("tiphys_operator_loop_lag_seconds", "How late the event loop woke a sleeper last.", registry=r)
+        self.selection_active = Gauge(
+            "tiphys_operator_selection_active", "Policies whose select has chosen this.", ["candidate"], registry=r
+        )
+        self.selection_intervals = Counter("tiphys_operator_selection_intervals", "Intervals by why it chose.", ["reason"], registry=r)
+        self.selection_switches = Counter("tiphys_operator_selection_switches", "Changes of a policy's candidate.", registry=r)
+        self.selection_learned = Counter("tiphys_operator_selection_learned", "Decisions whose measured cost was learned.", registry=r)
+        self.selection_predicted = Counter("tiphys_operator_selection_predicted_cost", "What they were predicted to cost.", registry=r)
+        self.selection_measured = Counter("tiphys_operator_selection_measured_cost", "What they cost, in the same unit.", registry=r)
+        self.selection_usd = Counter("tiphys_operator_selection_usd", "Share of nodes' prices charged to decisions.", registry=r)
+        self.selection_joules = Counter("tiphys_operator_selection_joules", "The same of their energy, by power curves.", registry=r)
+        self.selection_pods = Counter("tiphys_operator_selection_pods", "Pods under account that ended.", registry=r)
+        self.selection_late = Counter("tiphys_operator_selection_late_pods", "Those that ended after their deadline.", registry=r)
+        self.selection_errors = Counter("tiphys_operator_selection_errors", "Intervals that failed.", ["reason"], registry=r)
+        for choice in ChoiceReason:
+            self.selection_intervals.labels(choice)
+        for failure in SelectionError:
+            self.selection_errors.labels(failure)
+        self.active_candidates(())
         for result in ("success", "error"):
             self.reconciles.labels(result)
         for reason in ErrorReason:
             self.errors.labels(reason)
-        for kind in ("status", "event"):
+        for kind in ("status", "event", "plan"):
             self.writes.labels(kind)
         self.count_policies({})
 
@@ -65,6 +95,15 @@ class OperatorMetrics:
         for mode in MODES:
             for ready in READY_STATES:
                 self.policies.labels(mode, ready).set(counts.get((mode, ready), 0))
+
+    def active_candidates(self, active: Sequence[str]) -> None:
+        """Count all candidates anew."""
+        for name in CANDIDATES:
+            self.selection_active.labels(name).set(active.count(name))
+
+    def selection_error(self, reason: SelectionError) -> None:
+        """Count one."""
+        self.selection_errors.labels(reason).inc()
 
     def error(self, reason: ErrorReason) -> None:
         """Count one."""

@@ -56,6 +56,8 @@ def plan_models(seen: Observation, own_namespace: str) -> tuple[list[ModelWrite]
 def policy_model(route: Route, seen: Observation) -> tuple[Verdict, str]:
     """ModelLoaded of a policy, and the digest of what serves: of a refused artifact's name, the last good one or a weaker source."""
     kind, name, policy = ConditionType.MODEL_LOADED, route.spec.model_name, str(route.spec.policy)
+    if route.spec.select is not None:
+        return Verdict(kind, "True", Reason.MODEL_NOT_NEEDED, "select names candidates; those that are learned bring their own weights"), ""
     if name is None:
         return Verdict(kind, "True", Reason.MODEL_NOT_NEEDED, f"{policy} is a rule"), ""
     mode = "Shadow" if route.spec.mode == "Off" else route.spec.mode

@@ -12,6 +12,7 @@ from tiphys_models.api import learned_model, scheduling_policy
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus, parse_model
 from tiphys_models.api.routing import Route, route_of
 from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
+from tiphys_models.api.selection import SelectionStatus
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.selector import LabelSelector, Requirement
 from tiphys_operator.models_found import Check, Models
@@ -137,6 +138,21 @@ class AnswerCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectionSeen:
+    """What the interval loop has come to for one policy."""
+
+    active: str
+    generation: int
+    """Of the spec it was chosen for."""
+    status: SelectionStatus | None
+    problem: str = ""
+    """Why the last interval came to nothing; empty if it did not."""
+    frozen: bool = False
+    unpriced: tuple[str, ...] = ()
+    """Instance types of nodes without a price."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything one reconciliation looks at."""
 
@@ -155,6 +171,8 @@ class Observation:
     answers: Mapping[str, AnswerCounts] = field(default_factory=dict)
     serving: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     """sha256 of what the extenders serve by model, policy and mode, as far as they were asked."""
+    selections: Mapping[str, SelectionSeen] = field(default_factory=dict)
+    """Of policies with `select`, by key."""
     held: Mapping[str, frozenset[str]] | None = None
     """sha256 of LearnedModels in the extenders by name, "" for an extender without it; None if none could be asked."""
 

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 
 from tiphys_models.api.learned_model import PLURAL as MODELS
+from tiphys_models.api.placement_plan import PLURAL as PLANS
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.errors import Unavailable
@@ -51,11 +52,15 @@ LIST_MODELS = Permission("list", GROUP, MODELS, "statuses of LearnedModels")
 WATCH_MODELS = Permission("watch", GROUP, MODELS, "the whole watch, which covers policies and models")
 WRITE_MODEL_STATUS = Permission("patch", GROUP, MODELS, "status and conditions of LearnedModels", subresource="status")
 LIST_PODS = Permission("list", "", "pods", "counts of pods and the condition Routed")
+WATCH_PODS = Permission("watch", "", "pods", "policies with select")
+WATCH_NODES = Permission("watch", "", "nodes", "policies with select")
+LIST_NODES = Permission("list", "", "nodes", "policies with select")
+WRITE_PLANS = Permission("patch", GROUP, PLANS, "plans of policies with select")
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
-def wanted(namespace: str, lease_name: str) -> tuple[Permission, ...]:
+def wanted(namespace: str, lease_name: str, selection_configmap: str) -> tuple[Permission, ...]:
     """Everything the operator does."""
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
     return (
@@ -67,6 +72,12 @@ def wanted(namespace: str, lease_name: str) -> tuple[Permission, ...]:
         WRITE_MODEL_STATUS,
         Permission("get", "", "configmaps", "checking the artifacts of LearnedModels", namespace=namespace),
         LIST_PODS,
+        WATCH_PODS,
+        LIST_NODES,
+        WATCH_NODES,
+        WRITE_PLANS,
+        Permission("create", GROUP, PLANS, "plans of policies with select"),
+        Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),

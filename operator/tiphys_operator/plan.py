@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from tiphys_models.api.reasons import ConditionType, Reason
 from tiphys_models.api.routing import PROTECTED_NAMESPACES, Route, Router
 from tiphys_models.api.scheduling_policy import Condition, DecisionCounters, SchedulingPolicyStatus
+from tiphys_models.api.selection import SelectionStatus
+from tiphys_operator.events import EventWrite
 from tiphys_operator.model_plan import ModelWrite, plan_models, policy_model
-from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen, Seen
+from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen, SelectionSeen
+from tiphys_operator.select_verdicts import candidate, select_verdicts, switch_events
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
 
 _NAMED = 3  # how many names a message lists
@@ -27,16 +30,6 @@ class StatusWrite:
     status: SchedulingPolicyStatus
     counted: AnswerCounts
     """Answers that this status counts and the former did not."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventWrite:
-    """Something that changed and that people should hear of."""
-
-    about: Seen
-    warning: bool
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +64,8 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
         if policy.deleting:
             continue
         answers = observation.answers.get(policy.key, AnswerCounts())
+        verdicts: tuple[Verdict, ...]
+        chosen: SelectionStatus | None = None
         pods = _count(observation, policy, router)
         if policy.route is None:
             verdicts, active, digest = _invalid(policy.invalid), "", ""
@@ -82,14 +77,21 @@ def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> P
             )
         else:
             model, digest = policy_model(policy.route, observation)
-            ready = _ready(policy, policy.route, model, answers, serves=bool(digest) or model.status == "True")
+            selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
+            deciding = str(policy.route.spec.policy) if policy.route.spec.select is None else candidate(policy, selection)
+            ready = _ready(policy, policy.route, deciding, model, answers, serves=bool(digest) or model.status == "True")
             problem = observation.pod_problems.get(policy.key, "")
             verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
             active = _active(policy.route, ready)
+            if policy.route.spec.select is not None:
+                verdicts, active = select_verdicts(verdicts, deciding, selection)
+                chosen = selection.status or policy.status.selection
+                events.extend(switch_events(policy, selection))
         conditions = [condition(verdict, policy.status.conditions, policy.generation, observation.now_s) for verdict in verdicts]
         status = SchedulingPolicyStatus(
             observed_generation=policy.generation,
             active_policy=active,
+            selection=chosen,
             model_digest=digest,
             matching_pods=pods.matching if pods else policy.status.matching_pods,
             routed_pods=pods.routed if pods else policy.status.routed_pods,
@@ -124,23 +126,23 @@ def _invalid(message: str) -> tuple[Verdict, ...]:
     return ready, *(Verdict(other, "Unknown", Reason.INVALID_SPEC, "see Ready") for other in others)
 
 
-def _ready(policy: PolicySeen, route: Route, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
+def _ready(policy: PolicySeen, route: Route, deciding: str, model: Verdict, answers: AnswerCounts, *, serves: bool) -> Verdict:
     kind, spec = ConditionType.READY, route.spec
     if spec.mode == "Off":
         return Verdict(kind, "False", Reason.DISABLED, "mode is Off: set Shadow, Canary or Active")
     if not serves:
-        message = f"{spec.fallback} answers instead of {spec.policy}: {model.message}"
+        message = f"{spec.fallback} answers instead of {deciding}: {model.message}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     if answers.fallback and not answers.scored:
-        message = f"{spec.fallback} answers instead of {spec.policy}: the extender reports {answers.fallback_reason or 'no reason'}"
+        message = f"{spec.fallback} answers instead of {deciding}: the extender reports {answers.fallback_reason or 'no reason'}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     before = former(policy.status.conditions, ConditionType.READY)
     if _still_degraded(policy, before, answers):
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, before.message if before else "")
     what = {
-        "Shadow": f"{spec.policy} is asked, but decides nothing",
-        "Canary": f"{spec.policy} decides {spec.canary.percent if spec.canary else 0} % of the pods",
-        "Active": f"{spec.policy} decides",
+        "Shadow": f"{deciding} is asked, but decides nothing",
+        "Canary": f"{deciding} decides {spec.canary.percent if spec.canary else 0} % of the pods",
+        "Active": f"{deciding} decides",
     }
     return Verdict(kind, "True", Reason.ACCEPTED, what[spec.mode])
 
@@ -219,7 +221,9 @@ _WARNINGS = frozenset(
         Reason.MODEL_MISSING,
         Reason.MODEL_REFUSED,
         Reason.MODEL_STAGE,
+        Reason.SELECTOR_UNAVAILABLE,
+        Reason.CLUSTER_UNKNOWN,
     }
 )
 _GOOD_NEWS = frozenset({Reason.ACCEPTED, Reason.DISABLED, Reason.MODEL_LOADED})
-_RECOVERIES = frozenset({Reason.NO_CONFLICT, Reason.PODS_ROUTED, Reason.MODEL_NOT_NEEDED})
+_RECOVERIES = frozenset({Reason.NO_CONFLICT, Reason.PODS_ROUTED, Reason.MODEL_NOT_NEEDED, Reason.SELECTING})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from dataclasses import replace
 
 from tiphys_models.clients.kube import ApiError
 from tiphys_models.domain.clock import Clock
@@ -16,6 +17,7 @@ from tiphys_operator.observation import Observation, Seen
 from tiphys_operator.observer import Observer
 from tiphys_operator.permissions import CREATE_EVENTS, WRITE_MODEL_STATUS, WRITE_STATUS, PermissionCheck
 from tiphys_operator.plan import Plan, plan
+from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,9 @@ class Reconciler:
         own_namespace: str,
         scheduler_name: str,
         resync_s: float,
+        selection: SelectionLoop | None = None,
     ) -> None:
+        self._selection = selection
         self._observer, self._writer, self._reader = observer, writer, reader
         self._permissions, self._health, self._metrics, self._clock = permissions, health, metrics, clock
         self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
@@ -74,6 +78,9 @@ class Reconciler:
         """One round; False if an object changed under it and it should be repeated."""
         started_s = self._clock.monotonic_s()
         seen = await self._observer.observe()
+        if self._selection is not None:
+            self._selection.see(seen.policies)
+            seen = replace(seen, selections=self._selection.found())
         self._health.listed_s = self._clock.monotonic_s()
         if self._health.watch is not None:
             objects: tuple[Seen, ...] = (*seen.policies, *seen.learned)

@@ -40,6 +40,15 @@ class Settings(BaseSettings):
         description="Status listeners of extenders and binder, with commas; empty: not read.",
     )
     token_file: OptionalPath = Field(default=None, description="Bearer token of the extenders' decision log.")
+    selection_configmap: str = Field(
+        default="tiphys-selection",
+        min_length=1,
+        description="ConfigMap that keeps what selections have learned, in the release's namespace.",
+    )
+    prices_file: OptionalPath = Field(default=None, description="Prices and power curves by instance type, beside those that are shipped.")
+    prometheus_url: str = Field(default="", description="Where nodes' CPU use comes from, for select; empty: what pods request counts.")
+    scrape_window_s: int = Field(default=60, ge=1, le=3600, description="Window of rates.")
+    node_label: str = Field(default="node", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label that holds the node's name.")
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")
     status_host: str = Field(default="0.0.0.0", description="Address of metrics and probes.")  # noqa: S104
     status_port: int = Field(default=8080, ge=0, le=65535, description="Port of metrics and probes; 0 takes a free one and logs it.")

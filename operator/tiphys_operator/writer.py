@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tiphys_models.api.scheduling_policy import API_VERSION, Api
+from tiphys_models.api.base import Api
+from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.events import EventWrite
 from tiphys_operator.leases import Lease, LeaseLost
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.model_plan import ModelWrite
 from tiphys_operator.observation import Seen
-from tiphys_operator.plan import EventWrite, StatusWrite
+from tiphys_operator.plan import StatusWrite
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +55,11 @@ class Writer:
             "apiVersion": API_VERSION,
             "kind": seen.kind,
             "metadata": metadata,
-            "status": status.model_dump(by_alias=True, mode="json"),
+            "status": status.model_dump(by_alias=True, mode="json", exclude_none=True),
         }
         path = f"/apis/{API_VERSION}/namespaces/{seen.namespace}/{seen.plural}/{seen.name}/status"
         try:
-            await self._fenced(self._client.apply(path, body, FIELD_MANAGER))
+            await self.fenced(self._client.apply(path, body, FIELD_MANAGER))
         except ApiError as error:
             if error.status in (_CONFLICT, _NOT_FOUND):
                 if error.status == _CONFLICT:
@@ -78,9 +80,9 @@ class Writer:
             if entry.count > 1:
                 change = {"count": entry.count, "lastTimestamp": entry.last}
                 patch = self._client.request("PATCH", f"{path}/{entry.name}", body=change, content_type="application/merge-patch+json")
-                await self._fenced(patch)
+                await self.fenced(patch)
             else:
-                await self._fenced(self._client.request("POST", path, body=self._event_body(event, entry)))
+                await self.fenced(self._client.request("POST", path, body=self._event_body(event, entry)))
         except Unavailable as error:
             denied = isinstance(error, ApiError) and error.status == _FORBIDDEN
             self._metrics.error(ErrorReason.FORBIDDEN if denied else ErrorReason.API)
@@ -92,8 +94,8 @@ class Writer:
             self._events_denied = False
             self._metrics.writes.labels("event").inc()
 
-    async def _fenced(self, request: Any) -> None:
-        """Only while the Lease is held, and given up before it ends."""
+    async def fenced(self, request: Any) -> Any:
+        """A request's answer; only while the Lease is held, and given up before it ends."""
         try:
             remaining_s = self._lease.check()
         except LeaseLost:
@@ -101,7 +103,7 @@ class Writer:
             raise
         try:
             async with asyncio.timeout(remaining_s):
-                await request
+                return await request
         except TimeoutError as error:
             raise LeaseLost("the Lease ended during a write") from error
 

@@ -233,6 +233,42 @@ CASES: dict[str, Case] = {
         {f"tiphys_operator_decisions_lost_total{{{_OP}}}": "9x120"},
         {"job": "tiphys-operator", "instance": "10.0.0.3:8080"},
     ),
+    "TiphysSelectionFailing": Case(
+        {f'tiphys_operator_selection_errors_total{{{_OP},reason="api-error"}}': "0+1x60"},
+        "30m",
+        "10 failures in 10 minutes for api-error; the active candidates stay, plans expire.",
+        {f'tiphys_operator_selection_errors_total{{{_OP},reason="api-error"}}': "0x20 3x40"},
+        {"reason": "api-error"},
+    ),
+    "TiphysPlansNotFollowed": Case(
+        {
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-exhausted"}}': "0+3x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="fallback"}}': "0+3x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="scored"}}': "0+3x60",
+        },
+        "40m",
+        "50% of answers were the fallback's because nothing was chosen, or the plan was missing, old or used up.",
+        {
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-exhausted"}}': "0+1x60",
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="model-missing"}}': "0+50x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="fallback"}}': "0+51x60",
+            f'tiphys_extender_answers_total{{{_AT},outcome="scored"}}': "0+49x60",
+        },
+    ),
+    "TiphysPredictionsOff": Case(
+        {
+            f"tiphys_operator_selection_learned_total{{{_OP}}}": "0+1x600",
+            f"tiphys_operator_selection_predicted_cost_total{{{_OP}}}": "0+1x600",
+            f"tiphys_operator_selection_measured_cost_total{{{_OP}}}": "0+4x600",
+        },
+        "480m",
+        "Over six hours measured and predicted cost of the same decisions differ by more than three times.",
+        {
+            f"tiphys_operator_selection_learned_total{{{_OP}}}": "0+1x600",
+            f"tiphys_operator_selection_predicted_cost_total{{{_OP}}}": "0+1x600",
+            f"tiphys_operator_selection_measured_cost_total{{{_OP}}}": "0+2x600",
+        },
+    ),
     "TiphysTwoDoors": Case(
         {f"tiphys_binder_pool_nodes_of_both_doors{{{_BINDER}}}": "2x60"},
         "20m",

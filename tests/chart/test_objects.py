@@ -163,7 +163,7 @@ def test_network_policies_open_what_is_needed() -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in render_mode("monitoring").of("NetworkPolicy")}
     assert open_ports(policies["tiphys-scheduler"], "ingress") == {8080, 10259}  # the hot path is loopback
     assert open_ports(policies["tiphys-scheduler"], "egress") == {53, 443, 6443, 8443, 9090}
-    assert open_ports(policies["tiphys-operator"], "egress") == {53, 443, 6443, 8443, 8080}
+    assert open_ports(policies["tiphys-operator"], "egress") == {53, 443, 6443, 8443, 8080, 9090}
     assert policies["tiphys-unroute"]["ingress"] == []
     alone = {item["metadata"]["name"]: item["spec"] for item in render_mode("mtls-service").of("NetworkPolicy")}
     (hot_path,) = [rule for rule in alone["tiphys-extender"]["ingress"] if {"port": 8443, "protocol": "TCP"} in rule["ports"]]

@@ -22,7 +22,10 @@ def lease(name: str, verbs: tuple[str, ...]) -> set[Right]:
 
 ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-extender"): (
-        rights("", "nodes", READ) | rights("", "pods", READ) | rights("tiphys.io", "schedulingpolicies", READ)
+        rights("", "nodes", READ)
+        | rights("", "pods", READ)
+        | rights("tiphys.io", "schedulingpolicies", READ)
+        | rights("tiphys.io", "placementplans", READ)
     ),
     ("Role", "tiphys-extender"): (
         rights("", "configmaps", READ, "tiphys-switch") | rights("", "configmaps", ("get",)) | rights("tiphys.io", "learnedmodels", READ)
@@ -32,10 +35,16 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("tiphys.io", "schedulingpolicies/status", ("patch",))
         | rights("tiphys.io", "learnedmodels", READ)
         | rights("tiphys.io", "learnedmodels/status", ("patch",))
-        | rights("", "pods", ("list",))
+        | rights("tiphys.io", "placementplans", ("create", "patch"))
+        | rights("", "pods", READ)
+        | rights("", "nodes", READ)
         | rights("", "events", ("create", "patch"))
     ),
-    ("Role", "tiphys-operator"): lease("tiphys-operator", ("get", "update")) | rights("", "configmaps", ("get",)),
+    ("Role", "tiphys-operator"): (
+        lease("tiphys-operator", ("get", "update"))
+        | rights("", "configmaps", ("get",))
+        | rights("", "configmaps", ("patch",), "tiphys-selection")
+    ),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("Role", "tiphys-trainer"): (
         rights("", "configmaps", ("create",))
@@ -114,7 +123,7 @@ def test_bindings_are_of_known_roles_to_our_own_accounts(mode: str) -> None:
 def test_the_operator_finds_every_right_it_checks_at_start() -> None:
     rendered = render_mode("default")
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator"):
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection"):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         names = (wanted.name,) if wanted.name else ()
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text

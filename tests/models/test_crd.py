@@ -31,8 +31,9 @@ def all_nodes() -> list[tuple[str, dict[str, Any]]]:
     return [
         pair
         for resource in crd.RESOURCES
-        for part, schema in (("spec", crd.spec_schema(resource)), ("status", crd.status_schema(resource)))
-        for pair in nodes(schema, f"{part} of {resource.kind}")
+        for part in ("spec", "status")
+        if part == "spec" or resource.status is not None
+        for pair in nodes(crd.spec_schema(resource) if part == "spec" else crd.status_schema(resource), f"{part} of {resource.kind}")
     ]
 
 
@@ -50,7 +51,7 @@ def test_rendering_it_twice_gives_the_same_bytes_without_yaml_anchors(resource: 
 
 def test_the_schema_is_structural() -> None:
     for path, node in all_nodes():
-        assert node.get("type") in {"object", "array", "string", "integer"}, path
+        assert node.get("type") in {"object", "array", "string", "integer", "number", "boolean"}, path
         assert not {"$ref", "anyOf", "oneOf", "allOf", "title", "const", "propertyNames", "patternProperties", "nullable"} & set(node), path
 
 
@@ -63,7 +64,7 @@ def test_every_list_map_and_string_is_bounded() -> None:
     for path, node in all_nodes():
         match node["type"]:
             case "array":
-                assert node["maxItems"] <= 64, path
+                assert node["maxItems"] <= (256 if "PlacementPlan" in path else 64), path
             case "object" if "additionalProperties" in node:
                 assert node["maxProperties"] <= 64, path
             case "string":

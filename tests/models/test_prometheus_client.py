@@ -57,3 +57,12 @@ async def test_times_are_asked_before_counts_so_that_a_scrape_between_them_makes
     async with prometheus(answer, 1000.0) as url, PrometheusClient(url, window_s=60) as client:
         assert await asyncio.wait_for(client.idle_instances(), 10) == ({}, {})
     assert asked_in_order == ["times", "counts"]
+
+
+async def test_cores_in_use_are_those_of_nodes_that_report_something_plausible() -> None:
+    def answer(asked: str) -> Vector:
+        assert 'mode!~"idle|iowait"' in asked
+        return [({"node": "n0"}, 1.5), ({"node": "n1"}, -0.1), ({"node": "n2"}, float("inf"))]
+
+    async with prometheus(answer, 1000.0) as url, PrometheusClient(url, window_s=60) as client:
+        assert await asyncio.wait_for(client.busy_cores(), 10) == {"n0": 1.5}

@@ -58,7 +58,7 @@ async def loop() -> AsyncIterator[Loop]:
         lease = Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", "a"), clock)
         await lease.try_acquire_or_renew()
         server.writes.clear()
-        permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator"), metrics)
+        permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator", "tiphys-selection"), metrics)
         health = Health(clock, lease, 60.0)
         reconciler = Reconciler(
             Observer(client, ModelShelf(None), LearnedCheck(client, "tiphys-system", None), None, "tiphys", clock),

@@ -162,6 +162,47 @@ def live_placement(
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
+@bench_app.command()
+def selection(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = "0,1,2,3,4",
+    policies: Annotated[str | None, typer.Option(help="comma-separated planners, heuristics, selectors and bounds")] = None,
+    workload: Annotated[
+        Path | None, typer.Option(help="CSV of tasks, played beside the others: arrival_s, cpu_core_s, ram_mib, disk_mib, deadline_class")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only measure the constants: scheduling times, divisors of J")] = False,
+) -> None:
+    """Planners, heuristics, selectors and bounds on the same tasks in the simulated cloud. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_cli.bench.selection_constants import constants  # noqa: PLC0415
+
+        typer.echo(orjson.dumps(constants(policies.split(",") if policies else None), option=orjson.OPT_INDENT_2).decode())
+        return
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import selection as selection_bench  # noqa: PLC0415 - numba, which few installations have
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        names = selection_bench.policies() if policies is None else tuple(policies.split(","))
+        plan = selection_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, workload, quick, jobs)
+        return selection_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+
+    result = _guarded(work)
+    from tiphys_cli.bench.selection_tables import tables  # noqa: PLC0415
+
+    if out is not None:
+        from tiphys_cli.bench.selection_plots import draw  # noqa: PLC0415
+
+        out.mkdir(parents=True, exist_ok=True)
+        draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
     """`0,1,2` as numbers; InvalidInput names the option."""
     try:

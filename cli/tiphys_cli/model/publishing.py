@@ -14,7 +14,8 @@ from tiphys_models.api.learned_artifact import CONFIG_MAP_MAX_BYTES
 from tiphys_models.api.learned_model import CARD_MAX_BYTES, KIND, MODELS_PATH, NAME_MAX, Stage, parse_model
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.artifacts.card import ModelCard
-from tiphys_models.artifacts.score_network import load_network, read_file
+from tiphys_models.artifacts.files import read_part
+from tiphys_models.artifacts.score_network import load_network
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.errors import InvalidInput
 
@@ -38,7 +39,7 @@ class Publication:
 def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Publication:
     """The objects for NAME.json and its NAME.safetensors, which pass every check first; `name` empty: as the card says."""
     network = load_network(card_path)
-    card, weights = read_file(card_path), read_file(card_path.with_suffix(".safetensors"))
+    card, weights = read_part(card_path), read_part(card_path.with_suffix(".safetensors"))
     name = name or network.card.name
     if len(card) > CARD_MAX_BYTES or len(card) + len(weights) > CONFIG_MAP_MAX_BYTES:
         raise InvalidInput(

@@ -61,7 +61,7 @@ def recording_rules() -> list[dict[str, str]]:
 
 def alerts() -> list[Alert]:
     """All alerts, the scheduler's first."""
-    return [*_scheduling(), *_extender(), *_inputs(), *_operator(), *_binder()]
+    return [*_scheduling(), *_extender(), *_inputs(), *_selection(), *_operator(), *_binder()]
 
 
 def rule_file() -> dict[str, Any]:
@@ -232,6 +232,39 @@ def _inputs() -> list[Alert]:
             "max(tiphys_extender_invalid_policies) > 0",
             "Some SchedulingPolicies cannot be obeyed",
             "{{ $value }} policy objects are invalid and have no effect.",
+        ),
+    ]
+
+
+def _selection() -> list[Alert]:
+    chosen = 'increase(tiphys_extender_fallback_answers_total{reason=~"not-chosen|plan-missing|plan-expired|plan-exhausted"}[15m])'
+    learned = "increase(tiphys_operator_selection_learned_total[6h])"
+    predicted, measured = (f"sum(increase(tiphys_operator_selection_{what}_cost_total[6h]))" for what in ("predicted", "measured"))
+    return [
+        Alert(
+            "TiphysSelectionFailing",
+            "warning",
+            "10m",
+            "sum by (reason) (increase(tiphys_operator_selection_errors_total[10m])) > 3",
+            "Intervals of policies with select fail",
+            "{{ $value | humanize }} failures in 10 minutes for {{ $labels.reason }}; the active candidates stay, plans expire.",
+        ),
+        Alert(
+            "TiphysPlansNotFollowed",
+            "info",
+            "15m",
+            f"sum({chosen}) / sum(increase(tiphys_extender_answers_total[15m])) > 0.25",
+            "Fallbacks answer for policies with select",
+            "{{ $value | humanizePercentage }} of answers were the fallback's because nothing was chosen, or the plan was missing, old or "
+            "used up.",
+        ),
+        Alert(
+            "TiphysPredictionsOff",
+            "info",
+            "1h",
+            f"sum({learned}) > 50 and ({measured} > 3 * {predicted} or {predicted} > 3 * {measured})",
+            "Selectors predict costs that are not measured",
+            "Over six hours measured and predicted cost of the same decisions differ by more than three times.",
         ),
     ]
 

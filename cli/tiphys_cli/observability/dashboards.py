@@ -13,7 +13,7 @@ _OPERATOR = 'job=~"$operator_job"'
 
 
 def placement() -> dict[str, Any]:
-    """Decisions, coverage, latency, spread, inputs and operator."""
+    """Decisions, coverage, latency, spread, inputs, selection and operator."""
     return {
         "uid": "tiphys-placement",
         "title": "Tiphys / Placement",
@@ -41,6 +41,7 @@ def placement() -> dict[str, Any]:
                 ("Decisions", _decisions()),
                 ("Placement", _placement()),
                 ("Inputs", _inputs()),
+                ("Selection", _selection()),
                 ("Operator", _operator()),
             ]
         ),
@@ -291,6 +292,62 @@ def _inputs() -> list[Panel]:
             "Decisions a second that could not be written to disk.",
             "reqps",
             ((rate("tiphys_extender_decision_log_dropped_total", _W, _JOB), "dropped"),),
+        ),
+    ]
+
+
+def _selection() -> list[Panel]:
+    pods = rate("tiphys_operator_selection_pods_total", _W, _OPERATOR)
+    return [
+        Panel(
+            "Selected policy",
+            "SchedulingPolicies with `select`, by the candidate that is active.",
+            "short",
+            ((f"max by (candidate) (tiphys_operator_selection_active{{{_OPERATOR}}}) > 0", "{{candidate}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Predicted and measured cost",
+            "Weighted cost of decisions whose pods have all ended: what was predicted when they were made, and what was measured.",
+            "short",
+            (
+                (rate("tiphys_operator_selection_predicted_cost_total", _W, _OPERATOR), "predicted"),
+                (rate("tiphys_operator_selection_measured_cost_total", _W, _OPERATOR), "measured"),
+            ),
+        ),
+        Panel(
+            "Intervals",
+            "Intervals a second by why they chose what they chose, and switches.",
+            "reqps",
+            (
+                (rate("tiphys_operator_selection_intervals_total", _W, _OPERATOR, "reason"), "{{reason}}"),
+                (rate("tiphys_operator_selection_switches_total", _W, _OPERATOR), "switches"),
+            ),
+        ),
+        Panel(
+            "Bill",
+            "Share of the prices of nodes in use that is charged to decisions. Money is saved only where idle nodes are removed.",
+            "currencyUSD",
+            ((f"3600 * {rate('tiphys_operator_selection_usd_total', _W, _OPERATOR)}", "an hour"),),
+        ),
+        Panel(
+            "Energy",
+            "Power of the nodes in use, by their power curves, charged to decisions.",
+            "watt",
+            ((rate("tiphys_operator_selection_joules_total", _W, _OPERATOR), "power"),),
+        ),
+        Panel(
+            "Late pods",
+            "Share of ended pods that took longer than `slaFactor` times what their function usually runs.",
+            "percentunit",
+            ((f"{rate('tiphys_operator_selection_late_pods_total', _W, _OPERATOR)} / {pods}", "late"),),
+            maximum=1,
+        ),
+        Panel(
+            "Intervals that failed",
+            "By reason; the active candidate stays meanwhile.",
+            "reqps",
+            ((rate("tiphys_operator_selection_errors_total", _W, _OPERATOR, "reason"), "{{reason}}"),),
         ),
     ]
 

@@ -248,6 +248,38 @@ ENTRIES: dict[str, Entry] = {
             "Workers that must run there use the default scheduler and tolerate the taint.",
         ),
     ),
+    "TiphysSelectionFailing": Entry(
+        "The operator's interval loop could not measure, choose, plan or keep what it learned.",
+        "The candidate that was active stays. If it is a planner, its plan expires after four intervals and `spec.fallback` places "
+        "the pods. `checkpoint-failed` costs nothing until the operator restarts: then what was learned since is forgotten.",
+        (
+            "`kubectl get sp -A -o wide`, and the condition Selecting of the policy: its message holds the error.",
+            "`choice-failed`: are the selector's or a planner's weights missing (`tiphys policies`)?",
+            "`watch-failed`, `api-error`: `tiphys_operator_permission_missing`; nodes and pods need list and watch, placementplans patch.",
+            "`checkpoint-failed`: `kubectl -n tiphys-system get configmap tiphys-selection`.",
+        ),
+        ("Choose another `select.by` or other candidates, or set `spec.policy` instead of `spec.select`.",),
+    ),
+    "TiphysPlansNotFollowed": Entry(
+        "More than a quarter of the answers came from `spec.fallback` because of `spec.select`.",
+        "Pods are placed, by a rule that does not know the plan: predicted cost is then not what is measured.",
+        (
+            "Panel *Fallback answers*: `plan-exhausted` means more pods than waited or were expected; `plan-expired` that the operator is "
+            "away or slower than four intervals; `not-chosen` that no interval has passed since the spec changed.",
+            "`kubectl get placementplans -A`: do intervals count up?",
+        ),
+        ("Shorten `select.intervalSeconds` where load comes in bursts; bring the operator back.",),
+    ),
+    "TiphysPredictionsOff": Entry(
+        "What decisions cost until their pods ended is not what the selector said when it took them.",
+        "Choices are no better than chance. Nothing breaks: margin and switch limit still hold.",
+        (
+            "Do pods request what they use? Plans and bills count requested cores.",
+            "Do all node types have prices (condition Selecting, `PricesMissing`)?",
+            "Are many pods placed by the fallback (TiphysPlansNotFollowed)?",
+        ),
+        ("`select.by: preview` corrects itself within some dozen decisions. Learned selectors need weights trained for such a load.",),
+    ),
     "TiphysBinderLeasesRunOut": Entry(
         "More than a tenth of the placements of the last quarter of an hour were neither finished nor renewed before their lease ended.",
         "Ended calls count on their nodes for up to a lease; calls that outlive it without a renewal count no longer and their nodes look "

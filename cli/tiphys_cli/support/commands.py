@@ -110,7 +110,7 @@ def snapshot(
 
 
 def policies(json: Json = False) -> None:
-    """List the placement policies by the names that a SchedulingPolicy uses."""
+    """List placement policies, planners and selectors by the names that a SchedulingPolicy and the benchmarks use."""
     rows = listing.rows()
     if json:
         typer.echo(orjson.dumps(rows).decode())

@@ -25,6 +25,10 @@ _NEUTRAL: Mapping[str, str] = {
     NeutralReason.TOO_MANY_NAMES: "more candidates were sent than the extender judges: lower percentageOfNodesToScore",
 }
 _FALLBACK: Mapping[str, str] = {
+    FallbackReason.NOT_CHOSEN: "select has not chosen for this spec yet: is the operator there? See the condition Selecting",
+    FallbackReason.PLAN_MISSING: "a planner is active and its PlacementPlan has not been seen: `kubectl get placementplans`",
+    FallbackReason.PLAN_EXPIRED: "the plan is older than four intervals: is the operator there?",
+    FallbackReason.PLAN_EXHAUSTED: "more pods of the function came than waited or were expected when the plan was made",
     FallbackReason.MODEL_MISSING: "its model is not loaded: is NAME.json with NAME.safetensors mounted, and not refused?",
     FallbackReason.READINGS_MISSING: "more than half of the candidates had no fresh reading: see `tiphys doctor` and Prometheus",
     FallbackReason.PROFILES_MISSING: "no runtime reports tiphys_runtime_call_profile, which this model needs: see docs/concepts.md",

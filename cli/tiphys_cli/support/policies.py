@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+from tiphys_models.planners import registry as planners
 from tiphys_models.policies.registry import entries
+from tiphys_models.selectors import registry as selectors
 
 
 def rows() -> list[dict[str, Any]]:
     """Name, kind, whether learned, and the first line of what each says of itself."""
-    return [{"name": str(entry.name), "kind": "placement", "learned": entry.learned, "summary": entry.summary} for entry in entries()]
+    placement = [_row(str(entry.name), "placement", learned=entry.learned, text=entry.summary) for entry in entries()]
+    planning = [
+        _row(e.name, "planner" if e.learned else "heuristic", learned=e.learned, text=_doc(f"{planners.__package__}.{e.module}", e.factory))
+        for e in planners.entries()
+    ]
+    selecting = [
+        _row(e.name, "selector", learned=e.learned, text=_doc(f"{selectors.__package__}.{e.module}", None)) for e in selectors.entries()
+    ]
+    return [*placement, *planning, *selecting]
+
+
+def _row(name: str, kind: str, *, learned: bool, text: str) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "learned": learned, "summary": text}
+
+
+def _doc(module: str, factory: str | None) -> str:
+    """A class's own first line; a module's where a function makes the object."""
+    found = import_module(module)
+    made = getattr(found, factory) if factory else None
+    text = (made.__doc__ if isinstance(made, type) else found.__doc__) or ""
+    return text.strip().split("\n", 1)[0]

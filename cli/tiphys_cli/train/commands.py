@@ -1,4 +1,4 @@
-"""`tiphys train placement`: progress on standard error, artifacts and learning curves in a directory."""
+"""`tiphys train`: progress on standard error, artifacts and learning curves in a directory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rich.table import Table
 from tiphys_cli.bench.commands import parse_numbers
 from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
+from tiphys_cli.train.planners import planners
+from tiphys_cli.train.selection import train_selection
 from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from tiphys_models.train.placement import Trained
 
 train_app = typer.Typer(no_args_is_help=True, help="Train learned policies. Needs the extra `train` (torch, numba).")
+
+
+train_app.command()(planners)
 
 
 @train_app.callback()
@@ -58,6 +63,29 @@ def placement(
             made = publication(card, publish, namespace, "candidate")
             send(access, made)
             errors.print(f"published {namespace}/{publish} at stage candidate, sha256 {made.sha256}")
+    except InvalidInput as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except TiphysError as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+@train_app.command()
+def selection(
+    preset: Annotated[
+        str, typer.Option(help="metanet, metanet-paper, dqn, or ucb (tunes its constant on the calibration split)")
+    ] = "metanet",
+    seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
+    out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),
+    episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
+    intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
+) -> None:
+    """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

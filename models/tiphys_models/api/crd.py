@@ -17,6 +17,9 @@ import yaml
 from pydantic import BaseModel
 
 from tiphys_models.api import learned_model as lm
+from tiphys_models.api import placement_plan as pp
+from tiphys_models.api import selection
+from tiphys_models.api.base import CelRule
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
 from tiphys_models.api.scheduling_policy import (
     CEL_RULES,
@@ -26,7 +29,6 @@ from tiphys_models.api.scheduling_policy import (
     PLURAL,
     REQUIREMENT_RULES,
     VERSION,
-    CelRule,
     SchedulingPolicySpec,
     SchedulingPolicyStatus,
 )
@@ -48,7 +50,8 @@ class Resource:
     source: str
     """Module of its models."""
     spec: type[BaseModel]
-    status: type[BaseModel]
+    status: type[BaseModel] | None
+    """None: no status subresource."""
     spec_description: str
     columns: tuple[Column, ...]
     rules: Sequence[CelRule]
@@ -69,9 +72,17 @@ class Resource:
 
 
 def _selector_rules(schema: dict[str, Any]) -> None:
+    # filled in by the API server, it would stand beside every `select`; who reads an object knows the default
+    del schema["properties"]["policy"]["default"]
     selector = schema["properties"]["selector"]["properties"]
     selector["matchLabels"]["x-kubernetes-validations"] = _rules([LABEL_KEYS_RULE])
     selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(REQUIREMENT_RULES)
+
+
+def _policy_rules(schema: dict[str, Any]) -> None:
+    _selector_rules(schema)
+    weights = schema["properties"]["select"]["properties"]["weights"]
+    weights["x-kubernetes-validations"] = _rules(selection.WEIGHTS_RULES)
 
 
 def _weights_rules(schema: dict[str, Any]) -> None:
@@ -95,7 +106,8 @@ SCHEDULING_POLICY = Resource(
     columns=(
         ("Policy", "string", ".spec.policy", "Policy that the spec asks for.", 0),
         ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active.", 0),
-        ("Active", "string", ".status.activePolicy", "Policy that answers now.", 0),
+        ("Active", "string", ".status.activePolicy", "Policy or planner that answers now.", 0),
+        ("Selector", "string", ".spec.select.by", "Who chooses it.", 1),
         ("Ready", "string", _of_condition("Ready", "status"), "Whether the policy decides as its spec says.", 0),
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
         ("Model", "string", ".status.modelDigest", "sha256 of the weights.", 1),
@@ -103,7 +115,7 @@ SCHEDULING_POLICY = Resource(
         _AGE,
     ),
     rules=CEL_RULES,
-    inner_rules=_selector_rules,
+    inner_rules=_policy_rules,
 )
 LEARNED_MODEL = Resource(
     kind=lm.KIND,
@@ -134,7 +146,24 @@ LEARNED_MODEL = Resource(
     ),
     inner_rules=_weights_rules,
 )
-RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL)
+PLACEMENT_PLAN = Resource(
+    kind=pp.KIND,
+    plural=pp.PLURAL,
+    short_name="pp",
+    description="Where the pods of a SchedulingPolicy with `select` go in this interval. Written by the operator, obeyed by the extenders.",
+    source="placement_plan.py",
+    spec=pp.PlacementPlanSpec,
+    status=None,
+    spec_description="What was planned.",
+    columns=(
+        ("Planner", "string", ".spec.planner", "Who made it.", 0),
+        ("Interval", "integer", ".spec.interval", "Number of the interval.", 0),
+        ("Until", "string", ".spec.validUntil", "When extenders stop obeying it.", 0),
+        _AGE,
+    ),
+    rules=(),
+)
+RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN)
 
 # What pydantic writes and the API server takes as it is. Everything else is translated below or an error.
 _KEPT = frozenset(
@@ -176,7 +205,7 @@ def crd(annotations: Mapping[str, str] | None = None, of: Resource = SCHEDULING_
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        **({"subresources": {"status": {}}} if of.status is not None else {}),
         "additionalPrinterColumns": [_column(column) for column in of.columns],
         "schema": {"openAPIV3Schema": object_schema(of)},
     }
@@ -199,9 +228,10 @@ def object_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
             "kind": {"type": "string", "description": f"Always {of.kind}."},
             "metadata": {"type": "object"},
             "spec": spec_schema(of),
-            "status": status_schema(of),
         },
     }
+    if of.status is not None:
+        schema["properties"]["status"] = status_schema(of)
     if of.object_rules:
         schema["x-kubernetes-validations"] = _rules(of.object_rules)
     return schema
@@ -211,13 +241,16 @@ def spec_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """Schema of `spec`, rules in CEL included."""
     schema = _structural(of.spec, defaults=True)
     schema["description"] = of.spec_description
-    schema["x-kubernetes-validations"] = _rules(of.rules)
+    if of.rules:
+        schema["x-kubernetes-validations"] = _rules(of.rules)
     of.inner_rules(schema)
     return schema
 
 
 def status_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """Schema of `status`. No defaults: whatever stands there, the operator wrote."""
+    if of.status is None:
+        raise ValueError(f"{of.kind} has no status")
     schema = _structural(of.status, defaults=False)
     schema["description"] = "What the operator found."
     return schema

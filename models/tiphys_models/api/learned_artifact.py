@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tiphys_models.api.learned_model import CARD_MAX_BYTES, ConfigMapSource, LearnedModelSpec
-from tiphys_models.artifacts.score_network import ScoreNetwork, check_network, read_file
+from tiphys_models.artifacts.files import read_part
+from tiphys_models.artifacts.score_network import ScoreNetwork, check_network
 from tiphys_models.domain.errors import ArtifactRefused
 
 CONFIG_MAP_MAX_BYTES = 1024 * 1024
@@ -27,8 +28,8 @@ def from_file(spec: LearnedModelSpec, models_dir: Path | None, file: str, origin
     """The network in a file of the models volume. Reads up to 16 MiB: not for an event loop."""
     if models_dir is None:
         raise ArtifactRefused("Missing", f"{origin}: {file}: this process has no models volume")
-    weights = read_file(models_dir / file)
-    card = spec.card.encode() if spec.card is not None else read_file((models_dir / file).with_suffix(".json"))
+    weights = read_part(models_dir / file)
+    card = spec.card.encode() if spec.card is not None else read_part((models_dir / file).with_suffix(".json"))
     return _checked(spec, card, weights, origin)
 
 

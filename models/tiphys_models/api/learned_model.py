@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, Api, CelRule, Condition, Integer, Mode, parse
+from tiphys_models.api.base import Api, CelRule, Integer
+from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, Mode, parse
 from tiphys_models.policies.registry import PolicyName, is_learned
 
 KIND = "LearnedModel"

@@ -12,6 +12,8 @@ class ConditionType(StrEnum):
     CONFLICT = "Conflict"
     ROUTED = "Routed"
     MODEL_LOADED = "ModelLoaded"
+    SELECTING = "Selecting"
+    """Only with `spec.select`."""
 
 
 class Reason(StrEnum):
@@ -43,6 +45,39 @@ class Reason(StrEnum):
     """ModelLoaded=False: the artifact failed a check; the message names it."""
     MODEL_STAGE = "ModelStage"
     """ModelLoaded=False: the LearnedModel's stage does not serve the policy's mode."""
+    SELECTING = "Selecting"
+    """Selecting=True: a candidate was chosen for this spec, within the last intervals."""
+    SELECTION_FROZEN = "SelectionFrozen"
+    """Selecting=False: `select.freeze`; the active candidate stays."""
+    NOT_CHOSEN_YET = "NotChosenYet"
+    """Selecting=Unknown: no interval has passed since this spec was seen."""
+    SELECTOR_UNAVAILABLE = "SelectorUnavailable"
+    """Selecting=False: weights of the selector or of a planner are missing or do not fit; the active candidate stays."""
+    CLUSTER_UNKNOWN = "ClusterUnknown"
+    """Selecting=False: nodes or pods cannot be watched; the active candidate stays."""
+    PRICES_MISSING = "PricesMissing"
+    """Selecting=True, but some nodes have an instance type without a price; they count as the dearest known core by core."""
+    SWITCHED = "Switched"
+    """Event only: another candidate decides from now on."""
+
+
+class ChoiceReason(StrEnum):
+    """Why an interval's candidate was taken: `status.selection.reason`, and of a switch."""
+
+    BEST_PREDICTED = "BestPredicted"
+    WITHIN_MARGIN = "WithinMargin"
+    """The best one promises less than the margin: the active one stays."""
+    SWITCH_LIMIT = "SwitchLimit"
+    """`maxSwitchesPerHour` is used up: the active one stays."""
+    EXPLORING = "Exploring"
+    """The selector has no measured cost of it yet."""
+    FALLBACK = "Fallback"
+    """The selector would not judge, and took its own fallback."""
+    FROZEN = "Frozen"
+    NOTHING_TO_PLACE = "NothingToPlace"
+    """Nothing waits and nothing is expected: the active one stays."""
+    FIRST = "First"
+    """The first candidate of the list, because nothing was known."""
 
 
 class ModelConditionType(StrEnum):
@@ -125,3 +160,10 @@ class FallbackReason(StrEnum):
     SCORES_CONSTANT = "scores-constant"
     """A learned policy that makes no difference between different nodes."""
     POLICY_ERROR = "policy-error"
+    NOT_CHOSEN = "not-chosen"
+    """`select`, and status names no candidate for this generation of the spec."""
+    PLAN_MISSING = "plan-missing"
+    """A planner is active and its plan for this generation has not been seen."""
+    PLAN_EXPIRED = "plan-expired"
+    PLAN_EXHAUSTED = "plan-exhausted"
+    """The plan has no free slot for this function on any candidate."""

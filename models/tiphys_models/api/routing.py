@@ -30,11 +30,18 @@ class Route:
     """RFC 3339: sorts as time."""
     selector: LabelSelector
     spec: SchedulingPolicySpec
+    chosen: str = ""
+    """For `select`: the candidate that status names for exactly this generation; empty until the operator has chosen."""
 
     @property
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def deciding(self) -> str:
+        """Who should decide: `spec.policy`, or what the operator chose; empty before it has."""
+        return str(self.spec.policy) if self.spec.select is None else self.chosen
 
     @property
     def _precedence(self) -> tuple[int, str, str]:
@@ -45,6 +52,9 @@ def route_of(obj: Mapping[str, Any]) -> Route:
     """From the object as the API server sends it; raises InvalidInput for a spec it should not have admitted."""
     metadata = obj["metadata"]
     spec = parse_spec(dict(obj))
+    status = obj.get("status") or {}
+    current = spec.select is not None and status.get("observedGeneration") == metadata.get("generation", 0)
+    active = str(status.get("activePolicy") or "")
     return Route(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -53,6 +63,7 @@ def route_of(obj: Mapping[str, Any]) -> Route:
         created=metadata.get("creationTimestamp") or "",
         selector=spec.selector.compiled(),
         spec=spec,
+        chosen=active if current and spec.select is not None and active in spec.select.among else "",
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
+from tiphys_models.api.base import Api, CelRule, Integer, without_nulls
+from tiphys_models.api.selection import SelectionStatus, SelectSpec
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.selector import LabelSelector, Requirement
 from tiphys_models.policies.registry import PolicyName, is_learned
@@ -23,42 +24,9 @@ _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = f"^({_DNS_LABEL}([.]{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
 _LABEL_KEY_MAX = 317  # 253 of a prefix, a slash, 63 of a name
 
-
-def _whole_number(value: Any) -> Any:
-    """What the API server takes for an integer: 5 and 5.0, but neither "5" nor true (pydantic would take all four)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports ValueErrors
-    return value
-
-
-def _without_nulls(data: Any) -> Any:
-    """A null is a missing field: the API server prunes it before it fills in defaults."""
-    return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
-Integer = Annotated[int, BeforeValidator(_whole_number)]
 LabelKey = Annotated[str, StringConstraints(pattern=_LABEL_KEY, min_length=1, max_length=_LABEL_KEY_MAX)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
-
-
-class Api(BaseModel):
-    """Base of everything in a custom resource."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_missing(cls, data: Any) -> Any:
-        return _without_nulls(data)
-
-
-class CelRule:
-    """A rule over more than one field: CEL for the API server, the same in Python for everybody else."""
-
-    def __init__(self, cel: str, message: str, holds: Any) -> None:
-        self.cel, self.message, self.holds = cel, message, holds
-
 
 LABEL_KEYS_RULE = CelRule(
     f"self.all(key, size(key) <= {_LABEL_KEY_MAX} && key.matches('{_LABEL_KEY}'))",
@@ -92,7 +60,7 @@ class SelectorRequirement(Api):
 class PodSelector(Api):
     """Which pods of the policy's own namespace; empty selects all of them."""
 
-    match_labels: Annotated[dict[LabelKey, LabelValue], BeforeValidator(_without_nulls)] = Field(
+    match_labels: Annotated[dict[LabelKey, LabelValue], BeforeValidator(without_nulls)] = Field(
         default_factory=dict, max_length=64, description="Labels a pod must have, exactly."
     )
     match_expressions: list[SelectorRequirement] = Field(
@@ -150,7 +118,13 @@ class SchedulingPolicySpec(Api):
     )
     policy: PolicyName = Field(
         default=PolicyName.WARM_FIRST,
-        description="Placement policy. `faasrank` is learned and decides by `model`; the others are rules. Default warm-first.",
+        description=(
+            "Placement policy. `faasrank` is learned and decides by `model`; the others are rules. Default warm-first. "
+            "Not together with `select`."
+        ),
+    )
+    select: SelectSpec | None = Field(
+        default=None, description="Instead of `policy`: the operator chooses one every interval, and shows in status which and why."
     )
     model: ModelName | None = Field(
         default=None,
@@ -176,7 +150,7 @@ class SchedulingPolicySpec(Api):
     @property
     def model_name(self) -> str | None:
         """Name of the artifact it needs; None for rules."""
-        return (self.model or str(self.policy)) if is_learned(self.policy) else None
+        return None if self.select is not None else (self.model or str(self.policy)) if is_learned(self.policy) else None
 
 
 _LEARNED = [str(name) for name in PolicyName if is_learned(name)]
@@ -190,6 +164,11 @@ CEL_RULES = (
         f"!has(self.fallback) || !(self.fallback in {_LEARNED})",
         "fallback must be a rule, not a learned policy: it answers when models cannot",
         lambda s: not is_learned(s.fallback),
+    ),
+    CelRule(
+        "!(has(self.select) && has(self.policy))",
+        "policy and select exclude each other: remove one",
+        lambda s: s.select is None or "policy" not in s.model_fields_set,
     ),
     CelRule(
         f"!has(self.model) || (has(self.policy) && self.policy in {_LEARNED})",
@@ -224,7 +203,8 @@ class SchedulingPolicyStatus(Api):
     """What the operator found."""
 
     observed_generation: int = Field(default=0, ge=0, description="Generation of the spec this status speaks of.")
-    active_policy: str = Field(default="", max_length=63, description="Policy that answers now: the chosen one or the fallback.")
+    active_policy: str = Field(default="", max_length=63, description="Policy or planner that answers now: the chosen one or the fallback.")
+    selection: SelectionStatus | None = Field(default=None, description="What `spec.select` led to; absent without it.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the loaded weights; empty for rules.")
     matching_pods: int = Field(default=0, ge=0, description="Unfinished pods of the namespace that the selector matches.")
     routed_pods: int = Field(default=0, ge=0, description="Those of them that name our scheduler.")
@@ -233,7 +213,7 @@ class SchedulingPolicyStatus(Api):
         default_factory=list,
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        description="Ready, Conflict, Routed, ModelLoaded.",
+        description="Ready, Conflict, Routed, ModelLoaded, Selecting.",
     )
 
 

@@ -17,13 +17,13 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from tiphys_models.artifacts.card import ModelCard
+from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.forward import score_rows
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH
 from tiphys_models.features.schema import FEATURES, SCHEMA
 
-MAX_BYTES = 16 * 1024 * 1024
 _LAYERS = 3
 INPUTS = {SCHEMA: len(FEATURES), SCHEMA_OUTLOOK: WIDTH}
 """How many inputs each version of the encoder gives."""
@@ -55,7 +55,7 @@ def load_network(card_path: Path) -> ScoreNetwork:
     if card_path.suffix != ".json":
         raise ArtifactRefused("ForbiddenFormat", f"{card_path.name}: a model is named by its card, NAME.json")
     weights_path = card_path.with_suffix(".safetensors")
-    return check_network(read_file(card_path), read_file(weights_path), card_path.name)
+    return check_network(read_part(card_path), read_part(weights_path), card_path.name)
 
 
 def check_network(card_json: bytes, weights: bytes, origin: str) -> ScoreNetwork:
@@ -84,16 +84,6 @@ def pack_weights(layers: tuple[tuple[FloatArray, FloatArray], ...]) -> bytes:
         tensors[f"actor.{index}.weight"] = np.ascontiguousarray(weight, np.float32)
         tensors[f"actor.{index}.bias"] = np.ascontiguousarray(bias, np.float32)
     return bytes(save_tensors(tensors))
-
-
-def read_file(path: Path) -> bytes:
-    """Its bytes, unless they are missing or too many."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ArtifactRefused("TooLarge", f"{path.name} has more than {MAX_BYTES} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise ArtifactRefused("Missing", f"{path.name}: {error.strerror}") from error
 
 
 def _layers(weights: bytes, origin: str, inputs: int) -> tuple[tuple[FloatArray, FloatArray], ...]:

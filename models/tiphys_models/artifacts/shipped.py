@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tiphys_models.artifacts import files
 
-import tiphys_models
-
-WEIGHTS = Path(tiphys_models.__file__).resolve().parent / "weights"
+WEIGHTS = files.SHIPPED
 """`faasrank` is the default model; `faasrank-paper` is trained exactly as the paper says, for comparison."""
 
 SHIPPED = ("faasrank", "faasrank-paper")

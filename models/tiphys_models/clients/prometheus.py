@@ -50,6 +50,12 @@ class PrometheusClient:
             raise failures[0]
         return await asyncio.to_thread(builder.build)
 
+    async def busy_cores(self) -> dict[str, float]:
+        """Cores in use by node, over the window; only nodes that report."""
+        used = f'sum by ({self._node_label}) (rate(node_cpu_seconds_total{{mode!~"idle|iowait"}}[{self._window_s}s]))'
+        samples = await self._query(used, (self._node_label,))
+        return {s.labels[0]: s.value for s in samples if 0 <= s.value < float("inf")}
+
     async def idle_instances(self) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         """Idle instances by function and node, and the time of each node's report; nothing reported gives ({}, {})."""
         # The times first: a scrape between the two queries then makes a report look older than it is, never newer. One that

@@ -376,6 +376,11 @@ class PlacementState:
         rows = (self.nodes.row_of[node] for node, pods in known.unfinished.items() if pods > limit)
         return [row for row in rows if row != UNKNOWN]
 
+    def unfinished(self, function: str) -> Mapping[str, int]:
+        """Unfinished pods of a function by node, bound or reserved."""
+        known = self._functions.get(function)
+        return {} if known is None else known.unfinished
+
     def is_schedulable(self, name: str) -> bool:
         """Whether the node is known, ready and not cordoned."""
         return name in self._schedulable

@@ -38,7 +38,7 @@ def _compile(function: F, **options: bool) -> F:
 def _cache_directory() -> Path:
     digest = sha256(numba.__version__.encode())
     for package in _SOURCES:
-        for path in sorted((_ROOT / package).glob("*.py")):
+        for path in sorted((_ROOT / package).rglob("*.py")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "tiphys" / "compiled" / digest.hexdigest()[:16]

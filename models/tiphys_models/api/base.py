@@ -1,0 +1,41 @@
+"""What every custom resource of the group is made of: strictness like the API server's, and rules over more than one field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic.alias_generators import to_camel
+
+
+def _whole_number(value: Any) -> Any:
+    """What the API server takes for an integer: 5 and 5.0, but neither "5" nor true (pydantic would take all four)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+def without_nulls(data: Any) -> Any:
+    """A null is a missing field: the API server prunes it before it fills in defaults."""
+    return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+Integer = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class Api(BaseModel):
+    """Base of everything in a custom resource."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_missing(cls, data: Any) -> Any:
+        return without_nulls(data)
+
+
+class CelRule:
+    """A rule over more than one field: CEL for the API server, the same in Python for everybody else."""
+
+    def __init__(self, cel: str, message: str, holds: Any) -> None:
+        self.cel, self.message, self.holds = cel, message, holds

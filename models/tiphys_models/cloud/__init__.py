@@ -1,0 +1,1 @@
+"""What planners, selectors, the simulator and the operator share: hosts, tasks, states, plans, and what they cost; numpy only."""

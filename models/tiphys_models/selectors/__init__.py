@@ -1,0 +1,1 @@
+"""Selectors: which candidate plans the next interval; serving part, numpy only."""

@@ -1,0 +1,1 @@
+"""The interval-driven cloud simulator, its workloads, and what rolls it forward (bounds, labels)."""

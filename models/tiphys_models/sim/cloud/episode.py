@@ -1,0 +1,158 @@
+"""A whole run: who plans each interval, what it cost; plans are kept, since bounds, selectors and rows ask for the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from tiphys_models.cloud.bill import scheduling_s, serverless_usd
+from tiphys_models.cloud.repair import repair
+from tiphys_models.cloud.score import JOULES_PER_KWH, Outcome
+from tiphys_models.cloud.state import CloudState, Plan
+from tiphys_models.cloud.tasks import Tasks
+from tiphys_models.domain.errors import TiphysError
+from tiphys_models.planners.protocol import Planner
+from tiphys_models.sim.cloud.cloud import Cloud
+from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, Scenario
+from tiphys_models.sim.cloud.workloads import Workload
+
+_TAIL = 500
+"""Intervals after the last arrival in which everything has to end; only a planner that never places comes near."""
+
+
+class Planners:
+    """Candidates with their kept plans. Seeds are state digests, so a plan belongs to (planner, state, tasks) alone."""
+
+    def __init__(self, planners: Mapping[str, Planner]) -> None:
+        self._planners = dict(planners)
+        self._kept: dict[tuple[str, int], Plan] = {}
+        self.calls = self.repaired = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order given."""
+        return tuple(self._planners)
+
+    def plan(self, name: str, state: CloudState, tasks: Tasks, digest: int) -> Plan:
+        """A feasible plan."""
+        key = (name, digest)
+        if key not in self._kept:
+            made = self.fresh_plan(name, state, tasks, digest)
+            self._kept[key] = repair(state, tasks, made)
+            self.calls += 1
+            self.repaired += self._kept[key] is not made
+        return self._kept[key]
+
+    def fresh_plan(self, name: str, state: CloudState, tasks: Tasks, digest: int) -> Plan:
+        """The planner's own answer, not repaired, made anew."""
+        return self._planners[name].assign(state, tasks, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An interval in which somebody has to choose. `cloud` is for bounds only: it holds the truth."""
+
+    interval: int
+    state: CloudState
+    tasks: Tasks
+    digest: int
+    cloud: Cloud
+    planners: Planners
+    thinking_s: list[float] = field(default_factory=list)
+    """A chooser notes here what choosing itself costs, beyond the chosen plan."""
+
+    def plan(self, name: str) -> Plan:
+        """What a candidate would do now."""
+        return self.planners.plan(name, self.state, self.tasks, self.digest)
+
+
+class Chooser(Protocol):
+    """Whoever names a candidate at every interval with waiting tasks: a constant, a selector, a bound."""
+
+    def choose(self, moment: Moment) -> str:
+        """A name among `moment.planners.names`."""
+        ...
+
+    def settled(self, interval: int, outcome: Outcome) -> None:
+        """A decision's tasks have all ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same candidate."""
+
+    name: str
+
+    def choose(self, moment: Moment) -> str:
+        """See `Chooser`."""
+        return self.name
+
+    def settled(self, interval: int, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What happened."""
+
+    cost_usd: float
+    energy_kwh: float
+    response_s: float
+    sla_violation: float
+    cpu_pct: float
+    scheduling_s: float
+    """Mean charged seconds of a call."""
+    switches: int
+    tasks: int
+    usd: np.ndarray[tuple[int], np.dtype[np.float64]]
+    """Per interval, hosts only."""
+    chosen: tuple[str | None, ...]
+    """Per interval; None where nothing waited."""
+    ledger: dict[int, Outcome]
+
+
+def run(workload: Workload, planners: Planners, chooser: Chooser, scenario: Scenario = DEFAULT_SCENARIO) -> Records:
+    """All intervals, then until every task has ended."""
+    cloud = Cloud(workload, scenario)
+    chosen: list[str | None] = []
+    charged: list[float] = []
+    while not (cloud.over and cloud.interval >= workload.intervals):
+        if cloud.interval > workload.intervals + _TAIL:
+            raise TiphysError(f"{len(cloud.waiting)} tasks were never placed, {_TAIL} intervals after the last arrival")
+        if len(cloud.waiting):
+            state, tasks = cloud.state(), cloud.tasks()
+            moment = Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, planners)
+            name = chooser.choose(moment)
+            seconds = scheduling_s(name, len(tasks)) + sum(moment.thinking_s)
+            cloud.place(moment.plan(name), seconds)
+            chosen.append(name)
+            charged.append(seconds)
+        else:
+            chosen.append(None)
+        cloud.advance()
+        for interval, outcome in cloud.settled():
+            chooser.settled(interval, outcome)
+    return _records(cloud, chosen, charged)
+
+
+def _records(cloud: Cloud, chosen: list[str | None], charged: list[float]) -> Records:
+    names = [name for name in chosen if name is not None]
+    responses = cloud.responses_s()
+    return Records(
+        cost_usd=sum(cloud.usd) + serverless_usd(sum(charged)),
+        energy_kwh=sum(cloud.joules) / JOULES_PER_KWH,
+        response_s=float(responses.mean()) if len(responses) else 0.0,
+        sla_violation=float(cloud.violated().mean()) if len(responses) else 0.0,
+        cpu_pct=100 * sum(cloud.cpu_sum) / max(sum(cloud.active), 1),
+        scheduling_s=float(np.mean(charged)) if charged else 0.0,
+        switches=sum(a != b for a, b in pairwise(names)),
+        tasks=len(responses),
+        usd=np.array(cloud.usd, np.float64),
+        chosen=tuple(chosen),
+        ledger=cloud.ledger(),
+    )

@@ -1,0 +1,1 @@
+"""Training of selectors: episodes with counterfactual labels, fits in torch, validation by playing."""

@@ -1,0 +1,62 @@
+"""Selectors judged by playing: mean J over the validation (or calibration) split, as a share of the best fixed candidate's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
+from tiphys_models.selectors.protocol import Selector
+from tiphys_models.selectors.ucb import UCB
+from tiphys_models.sim.cloud.choosers import Selected
+from tiphys_models.sim.cloud.episode import Chooser, Fixed, Planners, Records, run
+from tiphys_models.sim.cloud.workloads import WORKLOADS, make_workload
+
+JUDGED: Mapping[str, Weights] = {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}
+Maker = Callable[[Weights, Divisors], Selector]
+
+
+@dataclass(slots=True)
+class Court:
+    """Plays on few seeds of one split; kept plans and the fixed candidates' rows serve every selector that is judged."""
+
+    planners: Planners
+    split: str
+    seeds: tuple[int, ...]
+    intervals: int
+    weights: Mapping[str, Weights] = field(default_factory=lambda: JUDGED)
+    _fixed: dict[tuple[str, int], list[Records]] = field(default_factory=dict)
+
+    def judge(self, make: Maker) -> dict[str, float]:
+        """J over best fixed J, by workload and weights: below 1 is better than any fixed candidate."""
+        found: dict[str, float] = {}
+        for workload in WORKLOADS:
+            divisors = DIVISORS[workload]
+            for key, weights in self.weights.items():
+                mine = [self._play(workload, s, Selected(make(weights, divisors), weights, divisors)) for s in self.seeds]
+                rows = [[self._j(r, workload, weights) for r in self._rows(workload, s)] for s in self.seeds]
+                best = float(np.mean(rows, axis=0).min())
+                found[f"{workload}/{key}"] = float(np.mean([self._j(r, workload, weights) for r in mine])) / best
+        return found
+
+    def _rows(self, workload: str, seed: int) -> list[Records]:
+        if (workload, seed) not in self._fixed:
+            self._fixed[workload, seed] = [self._play(workload, seed, Fixed(name)) for name in self.planners.names]
+        return self._fixed[workload, seed]
+
+    def _play(self, workload: str, seed: int, chooser: Chooser) -> Records:
+        return run(make_workload(workload, self.split, seed, self.intervals), self.planners, chooser)
+
+    def _j(self, r: Records, workload: str, weights: Weights) -> float:
+        return DIVISORS[workload].j(weights, r.cost_usd, r.energy_kwh, r.response_s, r.sla_violation, self.intervals)
+
+
+UCB_GRID = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2**0.5)
+
+
+def tune_ucb(planners: Planners, seeds: tuple[int, ...], intervals: int) -> dict[float, float]:
+    """Mean J over best fixed on the calibration split, default weights, by c: `ucb.TUNED_C` is the lowest, copied by hand."""
+    court = Court(planners, "calibration", seeds, intervals, {"default": DEFAULT})
+    return {c: float(np.mean(list(court.judge(lambda w, d, c=c: UCB(planners.names, c)).values()))) for c in UCB_GRID}  # type: ignore[misc]

@@ -1,0 +1,158 @@
+"""From a preset to a selector's arrays. `metanet`: rounds of labelled episodes, each played by the last round's selector.
+
+Every episode is a file in the output directory: a run that was stopped goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiphys_models.cloud.score import DEFAULT, DIVISORS, Weights
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.planners.registry import HEURISTICS, candidates, make_planners
+from tiphys_models.selectors import dqn, metanet_paper
+from tiphys_models.selectors.encoding import GENERAL, PAPER
+from tiphys_models.selectors.metanet import MetaNet
+from tiphys_models.selectors.surrogate import Surrogate
+from tiphys_models.sim.cloud.choosers import RandomSwitching, Selected
+from tiphys_models.sim.cloud.episode import Chooser, Planners
+from tiphys_models.sim.cloud.workloads import INTERVALS, WORKLOADS, make_workload
+from tiphys_models.sim.workloads import stream
+from tiphys_models.train.selection.blocks import blocks
+from tiphys_models.train.selection.fit import fit_paper, fit_q, fit_surrogate
+from tiphys_models.train.selection.moments import Moments, gather, join
+from tiphys_models.train.selection.playing import Court
+
+Tell = Callable[[str], None]
+Judged = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """How a selector is trained."""
+
+    name: str
+    episodes: int = 6
+    """A workload and round."""
+    rounds: int = 2
+    intervals: int = INTERVALS
+    every: int = 2
+    """One decision in so many is labelled."""
+    epochs: int = 60
+    validation_seeds: tuple[int, ...] = (0, 1)
+    validation_intervals: int = 500
+    members: int = 4
+    """Networks of a surrogate."""
+    margins: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
+
+
+PRESETS = {p.name: p for p in (Preset("metanet"), Preset("metanet-paper", epochs=50), Preset("dqn"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One training seed's result."""
+
+    preset: str
+    seed: int
+    schema: str
+    arrays: dict[str, FloatArray]
+    card: dict[str, Any]
+    """What the card has to say for the arrays to be loaded."""
+    validation: Judged
+    """J over best fixed J."""
+
+    @property
+    def mean(self) -> float:
+        """Over workloads and weights."""
+        return float(np.mean(list(self.validation.values())))
+
+
+class Trainer:
+    """Planners, episodes and the validation court are shared by all seeds of a run."""
+
+    def __init__(self, preset: Preset, out: Path, tell: Tell, names: tuple[str, ...] | None = None) -> None:
+        self.preset, self._out, self._tell = preset, out, tell
+        self.planners = Planners(make_planners(names or candidates()))
+        self.previewed = tuple(name for name in self.planners.names if name in HEURISTICS)
+        self._court = Court(self.planners, "validation", preset.validation_seeds, preset.validation_intervals)
+
+    def train(self, seed: int) -> Trained:
+        """The preset's selector."""
+        return {"metanet": self._metanet, "metanet-paper": self._paper, "dqn": self._dqn}[self.preset.name](seed)
+
+    def _metanet(self, seed: int) -> Trained:
+        p, names = self.preset, self.planners.names
+        episodes = self._random()
+        surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
+        for number in range(1, p.rounds):
+            episodes = [*episodes, *self._episodes(f"seed-{seed}-round-{number}", partial(self._follow, surrogate))]
+            surrogate = fit_surrogate(join(episodes), names, self.previewed, seed, p.epochs, p.members)
+        judged = {m: self._judge(replace(surrogate, margin=m)) for m in p.margins}
+        for margin, found in judged.items():
+            self._tell(f"  margin {margin:.2f}: J over best fixed on validation {_brief(found)}")
+        margin = min(judged, key=lambda m: float(np.mean(list(judged[m].values()))))
+        card = {
+            "candidates": names,
+            "previewed": self.previewed,
+            "margin": margin,
+            "members": p.members,
+            "rows": sum(len(e.labelled) for e in episodes),
+        }
+        return Trained(p.name, seed, GENERAL, surrogate.arrays(), card, judged[margin])
+
+    def _judge(self, surrogate: Surrogate) -> Judged:
+        planners = make_planners(self.previewed)
+        return self._court.judge(lambda w, d: MetaNet(surrogate, w, d, planners))
+
+    def _random(self) -> list[Moments]:
+        return self._episodes("random", lambda w, n: RandomSwitching(stream("selection", "behaviour", w, n)))
+
+    def _follow(self, surrogate: Surrogate, workload: str, number: int) -> Chooser:
+        """The equal weights, and every other time any."""
+        rng = stream("selection", "behaviour-weights", workload, number)
+        weights = DEFAULT if number % 2 == 0 else Weights(*rng.dirichlet(np.ones(4)).tolist())
+        selector = MetaNet(surrogate, weights, DIVISORS[workload], make_planners(self.previewed))
+        return Selected(selector, weights, DIVISORS[workload])
+
+    def _episodes(self, kind: str, behaviour: Callable[[str, int], Chooser]) -> list[Moments]:
+        p, found = self.preset, []
+        offset = 0 if kind == "random" else 1000 * int(kind.rsplit("-", 1)[1])
+        for number in range(p.episodes):
+            for workload in WORKLOADS:
+                path = self._out / "episodes" / f"{kind}-{workload}-{number}-{p.intervals}-{len(self.planners.names)}.npz"
+                if path.exists():
+                    found.append(Moments.load(path))
+                    continue
+                tasks = make_workload(workload, "train", offset + number, p.intervals)
+                found.append(gather(tasks, self.planners, behaviour(workload, number), self.previewed, p.every))
+                found[-1].save(path)
+                self._tell(f"  {path.stem}: {len(found[-1]):,} decisions, {len(found[-1].labelled):,} labelled for every candidate")
+        return found
+
+    def _paper(self, seed: int) -> Trained:
+        names = self.planners.names
+        rows = np.concatenate([blocks(workload, self.planners, seed) for workload in WORKLOADS])
+        network, phi_max = fit_paper(rows, len(names), seed, self.preset.epochs)
+        memory = rows[np.random.default_rng(seed).permutation(len(rows))[:64]]
+        arrays = {**network.arrays(), "phi_max": phi_max, "memory": memory}
+        kept = memory.astype(np.float32)
+        judged = self._court.judge(lambda w, d: metanet_paper.MetaNetPaper(names, type(network)(network.layers), phi_max, kept, seed))
+        return Trained("metanet-paper", seed, PAPER, arrays, {"candidates": names, "memory": len(memory), "rows": len(rows)}, judged)
+
+    def _dqn(self, seed: int) -> Trained:
+        names, episodes = self.planners.names, self._random()
+        network = fit_q(episodes, len(names), seed, self.preset.epochs)
+        judged = self._court.judge(lambda w, d: dqn.DQN(names, type(network)(network.layers), w, d, seed))
+        card = {"candidates": names, "rows": sum(len(e) for e in episodes)}
+        return Trained("dqn", seed, GENERAL, network.arrays(), card, judged)
+
+
+def _brief(judged: Judged) -> str:
+    return ", ".join(f"{key} {value:.3f}" for key, value in judged.items())

@@ -1,0 +1,65 @@
+"""One named ConfigMap holds what selections must not forget: one key a policy, by its uid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.selection.memory import Memory, load
+from tiphys_operator.writer import Writer
+
+MAX_BYTES = 900_000
+"""Of all policies together: a ConfigMap holds 1 MiB, names and all."""
+_NOT_FOUND, _CONFLICT = 404, 409
+_PATCH = "application/merge-patch+json"
+
+
+class Checkpoint:
+    """Read once by a new leader, then only written, each time with the version that was written last."""
+
+    def __init__(self, client: KubeClient, writer: Writer, namespace: str, name: str) -> None:
+        self._client, self._writer = client, writer
+        self._collection, self._name = f"/api/v1/namespaces/{namespace}/configmaps", name
+        self._version = ""
+        self._data: dict[str, str] = {}
+
+    async def read(self) -> None:
+        """ApiError 404 if it was never made."""
+        obj = await self._client.get(f"{self._collection}/{self._name}")
+        self._version = obj["metadata"]["resourceVersion"]
+        self._data = dict(obj.get("data") or {})
+
+    def memory(self, uid: str) -> Memory:
+        """What a policy left; empty for a new one."""
+        return load(self._data[uid]) if uid in self._data else Memory()
+
+    async def save(self, uid: str, memory: Memory, living: set[str]) -> None:
+        """Unavailable if it could not be written; keys of policies that are gone go too."""
+        changes: dict[str, str | None] = {gone: None for gone in self._data if gone not in living}
+        changes[uid] = memory.dump()
+        kept = {key: value for key, value in {**self._data, **changes}.items() if value is not None}
+        if sum(map(len, kept.values())) > MAX_BYTES:
+            raise Unavailable(f"what {len(kept)} policies have learned does not fit into one ConfigMap")
+        obj = await self._write(changes)
+        self._version, self._data = obj["metadata"]["resourceVersion"], kept
+
+    async def _write(self, changes: Mapping[str, str | None]) -> Any:
+        path = f"{self._collection}/{self._name}"
+        metadata = {"resourceVersion": self._version} if self._version else {}
+        try:
+            return await self._writer.fenced(
+                self._client.request("PATCH", path, body={"metadata": metadata, "data": changes}, content_type=_PATCH)
+            )
+        except ApiError as error:
+            if error.status == _CONFLICT:
+                # somebody else touched it (a chart's upgrade, a person): our keys are ours alone, the Lease sees to that
+                await self.read()
+                return await self._writer.fenced(self._client.request("PATCH", path, body={"data": changes}, content_type=_PATCH))
+            if error.status != _NOT_FOUND:
+                raise
+        data = {key: value for key, value in changes.items() if value is not None}
+        return await self._writer.fenced(
+            self._client.request("POST", self._collection, body={"metadata": {"name": self._name}, "data": data})
+        )

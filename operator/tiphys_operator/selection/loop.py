@@ -1,0 +1,255 @@
+"""The hands of the interval loop: watches, clock, checkpoint, plans. Who is chosen is decided in `interval`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
+from tiphys_models.api.routing import Route
+from tiphys_models.api.scheduling_policy import API_VERSION
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.reflector import Reflector
+from tiphys_models.cloud.state import HISTORY
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_models.features.arrays import FloatArray
+from tiphys_operator.leases import LeaseLost
+from tiphys_operator.metrics import OperatorMetrics, SelectionError
+from tiphys_operator.observation import PolicySeen, SelectionSeen
+from tiphys_operator.selection.checkpoint import Checkpoint
+from tiphys_operator.selection.chooser import Chooser, chooser_key
+from tiphys_operator.selection.cluster import Cluster, NodeSink, PodSink
+from tiphys_operator.selection.interval import Result, View, run_interval
+from tiphys_operator.selection.memory import Memory
+from tiphys_operator.selection.prices import PriceTable
+from tiphys_operator.writer import FIELD_MANAGER, Writer
+
+log = logging.getLogger(__name__)
+
+_IDLE_S = 1.0
+_AGAIN_S = 1.0
+_NOT_FOUND = 404
+
+
+@dataclass(slots=True)
+class _Policy:
+    """One policy with `select`, between its intervals."""
+
+    seen: PolicySeen
+    route: Route
+    due_s: float
+    """Monotonic."""
+    memory: Memory | None = None
+    chooser: Chooser | None = None
+    told: SelectionSeen | None = None
+    """What may be said: the last choice whose plan is published."""
+    problem: str = ""
+    """Why the last interval came to nothing."""
+    history: deque[FloatArray] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    hosts: int = -1
+
+
+class SelectionLoop:
+    """Runs while the Lease is held."""
+
+    def __init__(
+        self, client: KubeClient, writer: Writer, checkpoint: Checkpoint, prices: PriceTable, metrics: OperatorMetrics, clock: Clock,
+        *, scheduler_name: str, prometheus: PrometheusClient | None = None,
+    ) -> None:  # fmt: skip
+        self._client, self._writer, self._checkpoint, self._prices = client, writer, checkpoint, prices
+        self._metrics, self._clock, self._scheduler_name = metrics, clock, scheduler_name
+        self._prometheus = prometheus
+        self._cluster = Cluster()
+        self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
+        self._pods = Reflector(client, "/api/v1/pods", PodSink(self._cluster, clock), clock, on_error=self._watch_failed)
+        self._watch_problem = ""
+        self._policies: dict[str, _Policy] = {}
+        self._changed = asyncio.Event()
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when a status should be written."""
+
+    def see(self, policies: Sequence[PolicySeen]) -> None:
+        """The policies there are now; another spec is chosen for at once."""
+        wanted = {
+            p.uid: p for p in policies if p.route is not None and p.route.spec.select is not None and not p.deleting and p.mode != "Off"
+        }
+        for uid in set(self._policies) - set(wanted):
+            del self._policies[uid]
+        for uid, seen in wanted.items():
+            known, route = self._policies.get(uid), seen.route
+            if route is None:
+                continue
+            if known is None:
+                self._policies[uid] = _Policy(seen, route, self._clock.monotonic_s())
+                self._changed.set()
+            else:
+                if known.route.generation != route.generation:
+                    known.due_s = self._clock.monotonic_s()
+                    self._changed.set()
+                known.seen, known.route = seen, route
+
+    def found(self) -> Mapping[str, SelectionSeen]:
+        """What statuses should say, by policy key."""
+        return {p.seen.key: self._found(p) for p in self._policies.values()}
+
+    def _found(self, policy: _Policy) -> SelectionSeen:
+        told, select = policy.told, policy.route.spec.select
+        if told is None or select is None:
+            return SelectionSeen("", 0, None, policy.problem or self._watch_problem)
+        types = {node.instance_type for node in self._cluster.nodes.values() if node.usable}
+        unpriced = tuple(sorted(kind or "without a type" for kind in types if not self._prices.knows(kind)))
+        return replace(told, problem=policy.problem, frozen=select.freeze, unpriced=unpriced)
+
+    async def run(self) -> None:
+        """Until cancelled, or until the Lease is lost."""
+        while not self._policies:
+            await self._sleep(_IDLE_S * 60)
+        await self._checkpoint_read()
+        # only now: without `select` nobody needs the right to watch pods and nodes
+        watches = [asyncio.create_task(self._nodes.run()), asyncio.create_task(self._pods.run())]
+        try:
+            await asyncio.gather(self._nodes.synced.wait(), self._pods.synced.wait())
+            while True:
+                for watch in watches:
+                    if watch.done():
+                        watch.result()  # never but by a mistake: it ends the process
+                await self._due()
+                await self._sleep(self._next_s())
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+
+    def _next_s(self) -> float:
+        now_s = self._clock.monotonic_s()
+        return max(min((p.due_s - now_s for p in self._policies.values()), default=60.0), 0.0)
+
+    async def _due(self) -> None:
+        for uid, policy in list(self._policies.items()):
+            now_s, select = self._clock.monotonic_s(), policy.route.spec.select
+            if select is None or policy.due_s > now_s:
+                continue
+            policy.due_s = max(policy.due_s + select.interval_seconds, now_s + select.interval_seconds / 2)
+            try:
+                result = await self._interval(uid, policy)
+            except (TiphysError, TimeoutError, ValueError, ArithmeticError, IndexError, KeyError) as error:
+                if isinstance(error, LeaseLost):
+                    raise
+                kind = SelectionError.API if isinstance(error, Unavailable) else SelectionError.CHOICE
+                self._fail(policy, kind, f"{type(error).__name__}: {error}"[:500])
+                policy.due_s = self._clock.monotonic_s() + max(_AGAIN_S, select.interval_seconds / 2)
+            else:
+                policy.problem = ""
+                self._count(result)
+            self.on_news()
+        self._metrics.active_candidates([p.memory.active for p in self._policies.values() if p.memory is not None])
+
+    async def _interval(self, uid: str, policy: _Policy) -> Result:
+        route, select = policy.route, policy.route.spec.select
+        if select is None:
+            raise ValueError("a policy without select has no interval")
+        memory = policy.memory if policy.memory is not None else self._checkpoint.memory(uid)
+        policy.memory = memory
+        if policy.chooser is None or policy.chooser.key != chooser_key(select):
+            learned = memory.learned if memory.chooser == chooser_key(select) else ""
+            policy.chooser = await asyncio.to_thread(Chooser, select, learned)
+        nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
+        busy = await self._busy_cores()
+        history = np.array(policy.history) if policy.history else None
+        view = View(nodes, pods, self._prices.host_types(node for node in nodes.values() if node.usable), history, busy)
+        now_s = self._clock.now_s()
+        # planners take milliseconds to seconds: the Lease must be renewed meanwhile
+        result = await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, policy.chooser, view, now_s)
+        if len(result.state.utilisation) != policy.hosts:
+            policy.history.clear()
+            policy.hosts = len(result.state.utilisation)
+        policy.history.append(result.state.utilisation)
+        # first what must survive, then what others obey: killed in between, the next leader knows of the decision
+        await self._save(uid, result.memory)
+        if result.plan is not None:
+            await self._publish(policy.seen, result.plan)
+        policy.told = SelectionSeen(memory.active, route.generation, memory.status)
+        return result
+
+    async def _busy_cores(self) -> Mapping[str, float]:
+        """Empty while Prometheus does not answer: then what pods request counts."""
+        if self._prometheus is None:
+            return {}
+        try:
+            return await self._prometheus.busy_cores()
+        except Unavailable as error:
+            self._metrics.selection_error(SelectionError.PROMETHEUS)
+            log.debug("CPU use could not be read", extra={"fields": {"error": str(error)}})
+            return {}
+
+    async def _save(self, uid: str, memory: Memory) -> None:
+        try:
+            await self._checkpoint.save(uid, memory, set(self._policies))
+        except Unavailable as error:
+            self._metrics.selection_error(SelectionError.CHECKPOINT)
+            log.warning("what selection has learned could not be saved", extra={"fields": {"error": str(error)}})
+
+    async def _publish(self, policy: PolicySeen, plan: PlacementPlanSpec) -> None:
+        owner = {"apiVersion": API_VERSION, "kind": policy.kind, "name": policy.name, "uid": policy.uid}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": policy.name, "namespace": policy.namespace, "ownerReferences": [owner]},
+            "spec": plan.model_dump(by_alias=True, mode="json"),
+        }
+        path = f"/apis/{API_VERSION}/namespaces/{policy.namespace}/{PLURAL}/{policy.name}"
+        await self._writer.fenced(self._client.apply(path, body, FIELD_MANAGER))
+        self._metrics.writes.labels("plan").inc()
+
+    async def _checkpoint_read(self) -> None:
+        while True:
+            try:
+                await self._checkpoint.read()
+            except Unavailable as error:
+                if isinstance(error, ApiError) and error.status == _NOT_FOUND:
+                    return
+                self._metrics.selection_error(SelectionError.CHECKPOINT)
+                log.warning("what selection has learned could not be read, trying again", extra={"fields": {"error": str(error)}})
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+    async def _sleep(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    def _count(self, result: Result) -> None:
+        m = self._metrics
+        m.selection_intervals.labels(str(result.reason)).inc()
+        m.selection_switches.inc(int(result.switched))
+        m.selection_usd.inc(result.spent.usd)
+        m.selection_joules.inc(result.spent.joules)
+        m.selection_pods.inc(result.spent.ended)
+        m.selection_late.inc(result.spent.late)
+        for promised, measured in result.learned:
+            m.selection_learned.inc()
+            if promised is not None:
+                m.selection_predicted.inc(max(promised, 0.0))
+                m.selection_measured.inc(max(measured, 0.0))
+
+    def _fail(self, policy: _Policy, kind: SelectionError, why: str) -> None:
+        self._metrics.selection_error(kind)
+        if policy.problem != why:  # once: every interval would say the same
+            log.warning("no choice in this interval", extra={"fields": {"policy": policy.seen.key, "error": why}})
+        policy.problem = why
+
+    def _watch_failed(self, path: str, error: Unavailable) -> None:
+        self._metrics.selection_error(SelectionError.WATCH)
+        self._watch_problem = f"{path}: {error}; the operator needs list and watch on nodes and pods"
+        log.warning("selection cannot watch, trying again", extra={"fields": {"path": path, "error": str(error)}})

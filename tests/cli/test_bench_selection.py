@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("numba")
+
+from tiphys_cli.app import app
+from tiphys_cli.bench.report import Result
+from tiphys_cli.bench.selection import Plan, policies, sweep
+from tiphys_cli.bench.selection_claims import claims
+from tiphys_cli.bench.selection_play import Job, play, play_all
+from tiphys_cli.bench.selection_plots import draw
+from tiphys_cli.bench.selection_summary import best_columns, pick, summarise, with_best_fixed
+from tiphys_cli.bench.selection_tables import tables
+from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT
+from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO
+
+# cost, energy, response, violations, J
+FIGURES = {
+    "gobi": (0.20, 0.40, 7.0, 0.08, 0.90),
+    "gosh": (0.15, 0.45, 7.5, 0.20, 0.95),
+    "one-per-host": (0.17, 0.36, 5.5, 0.02, 0.80),
+    "metanet": (0.13, 0.30, 5.8, 0.03, 0.78),
+    "ucb": (0.17, 0.36, 5.6, 0.02, 0.81),
+    "twin": (0.16, 0.33, 5.7, 0.02, 0.76),
+    "oracle": (0.16, 0.32, 5.6, 0.02, 0.74),
+}
+
+
+def rows(**changed: tuple[float, float, float, float, float]) -> list[dict[str, Any]]:
+    """Two seeds of both workloads under both weights, the second a little worse."""
+    made = []
+    for workload in ("stationary", "regime"):
+        for weights in ("default", "cost-at-sla"):
+            for policy, figures in {**FIGURES, **changed}.items():
+                for seed in (0, 1):
+                    cost, energy, response, late, j = (f * (1 + 0.01 * seed) for f in figures)
+                    key = {
+                        "policy": policy,
+                        "workload": workload,
+                        "scenario": "default",
+                        "weights": weights,
+                        "seed": seed,
+                        "intervals": 1000,
+                    }
+                    made.append({**key, "cost_usd": cost, "energy_kwh": energy, "response_s": response, "sla_violation": late, "j": j,
+                                 "cpu_pct": 50.0, "scheduling_s": 0.01, "switches": 3})  # fmt: skip
+    return with_best_fixed(made)
+
+
+def claim(made: list[dict[str, Any]], name: str) -> tuple[Any, bool]:
+    return next((c.value, c.holds) for c in claims(made, {}, 60.0) if c.id == name)
+
+
+def test_the_best_fixed_policy_is_found_in_hindsight() -> None:
+    best = pick(rows(), policy="best-fixed", workload="regime", weights="default")
+    assert [r["of"] for r in best] == ["one-per-host"] * 2
+    assert [r["j"] for r in best] == [pytest.approx(0.80), pytest.approx(0.808)]
+
+
+def test_claims_are_computed_from_rows() -> None:
+    made = rows()
+    assert claim(made, "metanet-j-over-best-fixed-pct-regime") == (pytest.approx(-2.5), True)
+    assert claim(made, "metanet-j-over-best-fixed-pct-ci95-high-regime")[1]
+    assert claim(made, "metanet-j-over-twin-pct-regime") == (pytest.approx(2.632, abs=0.01), True)
+    assert claim(made, "metanet-j-over-ucb-pct-ci95-high-stationary")[1]
+    assert claim(made, "metanet-cost_usd-gain-pct-stationary") == (pytest.approx(13.33), True)
+    assert claim(made, "metanet-response_s-gain-pct-stationary") == (pytest.approx(-5.45), False)
+    assert claim(made, "rows-that-dominate-metanet-regime") == (0.0, True)
+
+
+def test_cost_at_sla_counts_only_rows_that_keep_it() -> None:
+    made = rows()
+    assert claim(made, "metanet-cost-at-sla-over-cheapest-planner-pct-stationary") == (-35.0, True)  # gosh is cheaper but misses 20 %
+    assert claim(made, "metanet-cost-at-sla-over-cheapest-heuristic-pct-regime")[1]
+    assert not claim(rows(metanet=(0.13, 0.3, 5.8, 0.12, 0.78)), "metanet-cost-at-sla-violation-regime")[1]
+
+
+def test_a_worse_selector_holds_no_claim() -> None:
+    made = rows(metanet=(0.21, 0.41, 7.5, 0.09, 0.95))
+    assert not claim(made, "metanet-j-over-best-fixed-pct-stationary")[1]
+    assert claim(made, "rows-that-dominate-metanet-regime") == (3.0, False)
+
+
+def test_an_oracle_that_loses_is_told() -> None:
+    assert claim(rows(), "oracle-over-best-other-regime")[1]
+    assert not claim(rows(oracle=(0.2, 0.4, 6.0, 0.1, 0.9)), "oracle-over-best-other-regime")[1]
+
+
+def test_without_the_learned_selector_its_claims_are_not_made() -> None:
+    made = [r for r in rows() if r["policy"] != "metanet"]
+    assert not [c.id for c in claims(made, {}, 60.0) if "metanet" in c.id]
+
+
+def test_best_columns_name_their_rows() -> None:
+    best = best_columns(rows(), "stationary")
+    assert best["cost_usd"]["policy"] == "gosh"
+    assert best["response_s"]["policy"] == "one-per-host"
+
+
+def test_the_max_min_search_is_reported_beside_the_paper_s_gains() -> None:
+    points = [{"gains_pct": {"cost_usd": c, "energy_kwh": 1.0, "response_s": 2.0, "sla_violation": -3.0}} for c in (-9.0, 4.0)]
+    found = {c.id: c.value for c in claims(rows(), {"regime": points}, 60.0)}
+    assert found["max-min-oracle-cost_usd-gain-pct-regime"] == 4.0
+    assert found["max-min-oracle-sla_violation-gain-pct-regime"] == -3.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_cloud() -> None:
+    play(job(intervals=3))
+
+
+def job(**changed: Any) -> Job:
+    plain = {
+        "workload": "regime",
+        "scenario": DEFAULT_SCENARIO,
+        "seed": 3,
+        "intervals": 70,
+        "weights": {"default": DEFAULT, "cost-at-sla": COST_AT_SLA},
+    }
+    return Job(**{**plain, "fixed": ("cost-lean", "one-per-host"), "choosers": ("ucb", "random", "twin", "oracle"), **changed})
+
+
+def test_a_cell_has_a_row_for_every_policy_and_weighting() -> None:
+    played = play(job())
+    assert {(r["policy"], r["weights"]) for r in played.rows} == {
+        (p, w) for p in ("cost-lean", "one-per-host", "ucb", "random", "twin", "oracle") for w in ("default", "cost-at-sla")
+    }
+    by = {(r["policy"], r["weights"]): r for r in played.rows}
+    assert by["oracle", "default"]["j"] <= min(by[p, "default"]["j"] for p in ("cost-lean", "one-per-host"))
+    assert by["cost-lean", "default"]["cost_usd"] == by["cost-lean", "cost-at-sla"]["cost_usd"]
+    assert by["ucb", "default"]["scheduling_s"] > 0
+
+
+def test_a_sweep_plays_few_policies_under_many_weights() -> None:
+    played = play(job(intervals=30, weights={"default": DEFAULT}, swept=sweep(), sweepers=("twin",)))
+    assert {r["weights"] for r in played.rows if r["policy"] == "twin"} == {"default", *sweep()}
+    assert {r["weights"] for r in played.rows if r["policy"] == "ucb"} == {"default"}
+
+
+def test_the_same_cell_gives_the_same_rows() -> None:
+    assert play(job(intervals=40)).rows == play(job(intervals=40)).rows
+
+
+def test_pictures_and_tables_are_made_from_the_result(tmp_path: Path) -> None:
+    said: list[str] = []
+    played = play_all([job(trace=True, search=True, intervals=30)], 1, said.append)
+    assert len(played[0].max_min or []) > 3
+    made = with_best_fixed(played[0].rows)
+    inputs = {"candidates": ["cost-lean", "one-per-host"], "over_time": {"regime": played[0].trace}}
+    result = Result("selection", True, (3,), 1.0, inputs, made, summarise(made), [])
+    draw(result, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"over-time-regime.svg", "pareto-regime.svg"}
+    found = dict(tables(result))
+    assert {line["policy"] for line in found["regime, weights default"]} >= {"best-fixed", "twin"}
+    assert "regime, default" in said[0]
+
+
+def test_the_plan_covers_both_workloads_sweep_and_sensitivity() -> None:
+    cells = list(Plan((0, 1, 2, 3, 4), policies()).cells())
+    default = [c for c in cells if c.scenario.name == "default" and "default" in c.weights]
+    assert {(c.workload, c.seed) for c in default} == {(w, s) for w in ("stationary", "regime") for s in range(5)}
+    assert {c.scenario.name for c in cells} >= {"resume-5s", "mix-heavy", "arrivals-uniform"}
+    assert [set(c.swept) for c in cells[:2]] == [set(sweep())] * 2
+    assert [c.workload for c in cells if c.search] == ["stationary", "regime"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policies", "fifo"], "'fifo' is none of"),
+        (["--workload", "nowhere.csv"], "nowhere.csv"),
+        (["--workload", "regime.csv"], "would be confused"),
+        (["--seeds", "x"], "whole numbers"),
+    ],
+)
+def test_bad_inputs_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["bench", "selection", *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""

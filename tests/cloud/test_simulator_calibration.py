@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tiphys_models.cloud.bill import SCHEDULING_TIMES, UNMEASURED, scheduling_s, serverless_usd
+from tiphys_models.cloud.score import DIVISORS
+from tiphys_models.planners.registry import HEURISTICS
+from tiphys_models.sim.cloud.calibration import scheduling_time
+from tiphys_models.sim.cloud.workloads import WORKLOADS, make_workload
+
+
+def test_a_scheduling_time_is_measured_in_seconds_a_call() -> None:
+    found = scheduling_time("first-fit")
+    assert 0 < found.seconds(4) < 0.1
+
+
+def test_scheduling_costs_what_serverless_memory_costs() -> None:
+    assert serverless_usd(1.0) == pytest.approx(2.4e-5)
+    assert scheduling_s("one-per-host", 0) == 0.0
+    assert scheduling_s("nobody-measured-it", 3) == UNMEASURED.base_s
+
+
+def test_every_heuristic_is_measured_and_cheap() -> None:
+    for name in HEURISTICS:
+        assert SCHEDULING_TIMES[name].seconds(8) < 0.1
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_divisors_expect_as_many_tasks_as_workloads_have(workload: str) -> None:
+    found = np.mean([len(make_workload(workload, "calibration", seed)) for seed in range(10)])
+    assert found == pytest.approx(DIVISORS[workload].tasks, rel=0.05)
