@@ -2,9 +2,9 @@
 
 The floor is the cheapest honest answer: same server stack, same body read and decoded, every name answered neutral. Real and
 floor calls alternate strictly on one connection, so that both have the same neighbours. What the server puts off until after an
-answer (reservation, log) falls on the next real call, or on whatever it does a millisecond later, floor calls included. So a
-second, shorter pass pauses before every call as kube-scheduler does (`paced_…`): nothing is left over then, and caches are
-colder for both. Read the two ratios together.
+answer (reservation, log) follows at once and falls on the floor call that comes next. So a second, shorter pass pauses
+before every call as kube-scheduler does (`paced_…`): nothing is left over then, and caches are colder for both. Read the two
+ratios together.
 """
 
 from __future__ import annotations

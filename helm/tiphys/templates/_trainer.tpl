@@ -28,13 +28,13 @@ spec:
         {{- with .Values.trainer.steps }}
         - --steps={{ . }}
         {{- end }}
-        - --out=/work
+        - --out=/scratch
         - --publish={{ .Values.trainer.modelName }}
         - --namespace={{ .Release.Namespace }}
       env:
         # Compiled code is kept where the root file system may be written.
-        - {name: NUMBA_CACHE_DIR, value: /work/numba}
-        - {name: HOME, value: /work}
+        - {name: NUMBA_CACHE_DIR, value: /scratch/numba}
+        - {name: HOME, value: /scratch}
         {{- with .Values.trainer.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -43,7 +43,7 @@ spec:
       securityContext:
         {{- include "tiphys.containerSecurityContext" . | nindent 8 }}
       volumeMounts:
-        - {name: work, mountPath: /work}
+        - {name: work, mountPath: /scratch}
         - {name: work, mountPath: /tmp, subPath: tmp}
   volumes:
     - name: work
