@@ -187,6 +187,8 @@ def test_unroute_lists_who_would_be_stranded(local: LocalCluster, namespace: str
 def test_policies_lists_the_names_of_the_crd(local: LocalCluster) -> None:
     listed = json.loads(tiphys(local, "policies", "--json"))
     crd = local.api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io")
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["policy"]
-    assert {row["name"] for row in listed} == set(schema["enum"])
-    assert [row["name"] for row in listed if row["learned"]] == ["faasrank"]
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    names = {kind: {row["name"] for row in listed if row["kind"] == kind} for kind in ("placement", "selector")}
+    assert names["placement"] == set(spec["policy"]["enum"])
+    assert set(spec["select"]["properties"]["by"]["enum"]) <= names["selector"]
+    assert [row["name"] for row in listed if row["kind"] == "placement" and row["learned"]] == ["faasrank"]
