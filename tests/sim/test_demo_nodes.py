@@ -7,7 +7,7 @@ import pytest
 from tests.cli.test_cluster_simulation import readings
 from tiphys_cli.demo.fleet import Fleet
 from tiphys_cli.demo.lanes import lane_nodes, make_lanes
-from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.features.schema import COLUMN, NODE_READINGS
 from tiphys_models.policies.rules import WarmFirst
 from tiphys_models.sim.episode import simulate
 from tiphys_models.sim.functions import FUNCTIONS
@@ -18,8 +18,8 @@ from tiphys_models.sim.workloads import first_calls, make_workload
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
-TOLERANCE = {"cpu_load_avg": 0.01, "cpu_idle": 0.02, "cpu_softirq": 0.02}
-"""/proc/loadavg has two decimals; the simulator takes time in interrupts from nobody, on a node it comes out of what is idle, if any."""
+TOLERANCE = {"cpu_load_avg": 0.01, "cpu_idle": 0.02}
+"""/proc/loadavg has two decimals; time in interrupts is idle time to the simulator."""
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -56,6 +56,8 @@ def test_the_same_calls_give_the_same_readings_every_second() -> None:
         fleet.publish(float(second))
         simulated = twin._sample().readings[0].tolist()
         after = readings(counters)
+        # the simulator takes time in interrupts from nobody; on a node it comes out of what is idle, and a full one has none
+        simulated[COLUMN["cpu_softirq"]] = min(simulated[COLUMN["cpu_softirq"]], simulated[COLUMN["cpu_idle"]])
         for feature, expected in zip(NODE_READINGS, simulated, strict=True):
             name, _, labels = feature.source.partition("{")
             series = "cpu_" + labels.split('"')[1] if name == "node_cpu_seconds_total" else name
