@@ -13,6 +13,7 @@ def test_policies_planners_and_selectors_are_listed_with_their_kind() -> None:
     listed = {row["name"]: row for row in orjson.loads(result.stdout)}
     assert (listed["warm-first"]["kind"], listed["warm-first"]["learned"]) == ("placement", False)
     assert (listed["one-per-host"]["kind"], listed["one-per-host"]["learned"]) == ("heuristic", False)
+    assert (listed["farthest"]["kind"], listed["farthest"]["learned"]) == ("binding", False)
     assert (listed["ucb"]["kind"], listed["ucb"]["learned"]) == ("selector", False)
 
 

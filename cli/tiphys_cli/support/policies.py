@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from tiphys_models.binding import registry as binding
 from tiphys_models.planners import registry as planners
 from tiphys_models.policies.registry import entries
 from tiphys_models.selectors import registry as selectors
@@ -20,7 +21,8 @@ def rows() -> list[dict[str, Any]]:
     selecting = [
         _row(e.name, "selector", learned=e.learned, text=_doc(f"{selectors.__package__}.{e.module}", None)) for e in selectors.entries()
     ]
-    return [*placement, *planning, *selecting]
+    streams = [_row(e.name, "binding", learned=e.learned, text=e.summary) for e in binding.entries()]
+    return [*placement, *planning, *selecting, *streams]
 
 
 def _row(name: str, kind: str, *, learned: bool, text: str) -> dict[str, Any]:
