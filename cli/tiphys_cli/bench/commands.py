@@ -203,6 +203,42 @@ def selection(
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
+@bench_app.command()
+def binding(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(10))),
+    policies: Annotated[str | None, typer.Option(help="comma-separated policies, agents and comparators")] = None,
+    arrivals: Annotated[
+        Path | None, typer.Option(help="arrival times, played beside Poisson: seconds, one a line, or a CSV with a column TIMESTAMP")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+) -> None:
+    """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import binding as binding_bench  # noqa: PLC0415 - numba, which few installations have
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs)
+        if policies is not None:
+            plan = replace(plan, policies=tuple(policies.split(",")))
+        return binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+
+    result = _guarded(work)
+    from tiphys_cli.bench.binding_tables import made_tables  # noqa: PLC0415
+
+    if out is not None:
+        from tiphys_cli.bench.binding_plots import draw  # noqa: PLC0415
+
+        out.mkdir(parents=True, exist_ok=True)
+        draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=made_tables(result))
+
+
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
     """`0,1,2` as numbers; InvalidInput names the option."""
     try:
