@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiphys_cli.bench.binding_claims import claims
-from tiphys_cli.bench.binding_play import AGENTS, POLICIES, Blind, Job, Played, artifacts, available, play_all, tune_blind
+from tiphys_cli.bench.binding_play import AGENTS, PAPER_AGENT, POLICIES, Blind, Job, Played, artifacts, available, play_all, tune_blind
 from tiphys_cli.bench.binding_summary import summarise, with_blind
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
@@ -96,7 +96,7 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
 
 def _cards() -> list[Path]:
     score = SHIPPED / "score.json"
-    return [*([score] if score.exists() else []), *(path for name in AGENTS for path in artifacts(name).values())]
+    return [*([score] if score.exists() else []), *(path for name in (*AGENTS, PAPER_AGENT) for path in artifacts(name).values())]
 
 
 def _topology(name: str, seed: int) -> Row:

@@ -14,9 +14,20 @@ from tiphys_cli.bench.report import Row
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import Agent, load_agent
 from tiphys_models.binding.learned import load_score
+from tiphys_models.binding.paper import load_paper
 from tiphys_models.binding.rules import PAPER, STATIC
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.sim.binding.choosers import Alternating, Oracle, RandomSwitching, Switching, Watcher, actions_of, table_action
+from tiphys_models.sim.binding.choosers import (
+    Alternating,
+    Oracle,
+    PaperSwitching,
+    PaperWatcher,
+    RandomSwitching,
+    Switching,
+    Watcher,
+    actions_of,
+    table_action,
+)
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
 from tiphys_models.sim.binding.scenario import Scenario
 from tiphys_models.sim.binding.search import Course, fit_alternation, fit_table
@@ -28,7 +39,8 @@ AGENTS = ("aset", "aset-wide")
 FIXED_OF = {f"{name}-fixed": name for name in AGENTS}
 """An agent's own best fixed action, without switching."""
 BLIND = ("blind-schedule", "blind-table")
-POLICIES = (*STATIC, "score", *AGENTS, *FIXED_OF, "random", *BLIND, "oracle")
+PAPER_AGENT = "aset-paper"
+POLICIES = (*STATIC, "score", *AGENTS, *FIXED_OF, PAPER_AGENT, "random", *BLIND, "oracle")
 TRACED = ("aset", "score", *STATIC)
 """Whose success over time is kept, of one cell."""
 _TUNING_SEEDS = (0, 1)
@@ -101,9 +113,9 @@ def available(policies: Sequence[str]) -> tuple[str, ...]:
     """Those whose weights are here."""
     return tuple(
         p for p in policies
-        if (p not in AGENTS and p not in FIXED_OF and p != "score")
+        if (p not in AGENTS and p not in FIXED_OF and p not in ("score", PAPER_AGENT))
         or (p == "score" and (SHIPPED / "score.json").exists())
-        or (p in AGENTS and artifacts(p))
+        or (p in (*AGENTS, PAPER_AGENT) and artifacts(p))
         or (p in FIXED_OF and artifacts(FIXED_OF[p]))
     )  # fmt: skip
 
@@ -166,6 +178,9 @@ def _choosers(job: Job, where: Topology, streams: Streams) -> Iterator[tuple[str
             for seed, path in artifacts(FIXED_OF.get(policy, policy)).items():
                 agent = _agent(path) if policy in AGENTS else replace(_agent(path), margin=_NEVER)
                 yield policy, seed, Switching(agent, actions_of(agent, NAMES), Watcher(where.offers, streams))
+        elif policy == PAPER_AGENT:
+            for seed, path in artifacts(policy).items():
+                yield policy, seed, PaperSwitching(load_paper(path), PaperWatcher(where.offers, streams))
         elif policy == "random":
             yield policy, None, RandomSwitching(STATIC_ACTIONS[: len(PAPER)], random_stream("binding", "switching", job.seed))
         elif policy == "blind-schedule":

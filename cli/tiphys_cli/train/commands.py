@@ -97,14 +97,15 @@ def selection(
 
 @train_app.command()
 def binding(
-    preset: Annotated[str, typer.Option(help="aset, or aset-wide (which also writes score)")] = "aset",
+    preset: Annotated[str, typer.Option(help="aset, aset-wide (which also writes score) or aset-paper")] = "aset",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/binding"),
+    episodes: Annotated[int | None, typer.Option(min=1, help="aset-paper: instead of the preset's 300")] = None,
 ) -> None:
     """Train binding of streams; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        train_binding(preset, parse_numbers(seeds, "seeds", least=0), out, errors)
+        train_binding(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

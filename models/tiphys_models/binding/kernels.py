@@ -54,6 +54,8 @@ class Candidates(NamedTuple):
     draw: FloatArray
     """Uniform in (0, 1), from the stream's bits and the offer's."""
     max_delay_ms: float
+    slack_ms: float
+    """What of it is left for `latency_ms`."""
     min_accuracy: float
 
 
@@ -78,13 +80,14 @@ def beside(columns: Columns, network_ms: FloatArray, load_qps: FloatArray, wish:
         columns.accuracy,
         draws(wish.draw, columns.hashes),
         wish.max_delay_ms,
+        wish.slack_ms,
         wish.min_accuracy,
     )
 
 
-def suits(c: Candidates, slack_ms: float) -> BoolArray:
+def suits(c: Candidates) -> BoolArray:
     """Constraints (3) and (4): in time, with two deviations to spare each way, and accurate enough."""
-    return (c.latency_ms <= slack_ms) & (c.accuracy >= c.min_accuracy)
+    return (c.latency_ms <= c.slack_ms) & (c.accuracy >= c.min_accuracy)
 
 
 def fits(c: Candidates, ceiling: float) -> BoolArray:
@@ -116,9 +119,18 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
         + weights[1] * c.latency_ms / c.max_delay_ms
         - weights[2] * (c.accuracy - c.min_accuracy) / 50.0
         + weights[3] * c.network_ms / 20.0
-        - weights[4] * c.load_qps / c.capacity_qps
+        + weights[4] * (c.latency_ms - 2.0 * c.network_ms) / 100.0
         - weights[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
+        - weights[6] * expected_late(c, spare)
     )
+
+
+def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
+    """Share of the stream's queries that would wait longer than they may: an exponential tail, the mean of M/D/1 at the use after."""
+    left_ms = np.maximum(c.slack_ms - c.latency_ms, 0.0) + 0.1
+    idle = np.maximum(spare, 0.02)
+    wait_ms = 500.0 * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
+    return (1.0 - idle) * np.exp(-left_ms / wait_ms)
 
 
 def spare_qps(c: Candidates) -> FloatArray:

@@ -18,14 +18,15 @@ from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
 SCHEMA = "binding-score/1"
-TERMS = ("spare", "latency", "accuracy", "network", "load", "headroom")
+TERMS = ("spare", "latency", "accuracy", "network", "processing", "headroom", "late")
 """What the weights are of: spare share after binding; expected latency over allowed delay; accuracy beyond what is wanted (counts
-against, in units of 50 points); network in units of 20 ms; use before (against); use after beyond 80 % (against, times 5)."""
+against, in units of 50 points); network in units of 20 ms; processing in units of
+100 ms; use after beyond 80 % (against, times 5); expected share of late queries (against)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScorePolicy:
-    """Six weights: prefer what is far, slow and no more accurate than wanted, as long as there is headroom."""
+    """Seven weights: prefer what is far, slow and no more accurate than wanted, as long as there is headroom."""
 
     weights: FloatArray
     name: str = "score"

@@ -75,7 +75,7 @@ def bind(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) -> B
     """Score, rank, select. Pure: whoever calls it adds `added_qps` to its view."""
     wish = Wish(stream.rate_qps, stream.size_kb, stream.max_delay_ms, stream.slack_ms, stream.min_accuracy, np.uint64(stream.draw))
     candidates = beside(offers.columns, view.network_ms, view.load_qps, wish)
-    possible = offers.serves(stream.task) & view.up & suits(candidates, stream.slack_ms)
+    possible = offers.serves(stream.task) & view.up & suits(candidates)
     feasible = possible & fits(candidates, view.ceiling)
     chosen = best(policy.score(stream, candidates), feasible, spare_qps(candidates))
     if chosen < 0:

@@ -11,6 +11,7 @@ from tiphys_models.binding import kernels
 from tiphys_models.binding.agent import BINS, Agent, Pooling, Seen, bin_of
 from tiphys_models.binding.learned import ScorePolicy
 from tiphys_models.binding.offers import Offers
+from tiphys_models.binding.paper import History, PaperAgent, window_features
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Episode, Moment
 from tiphys_models.sim.binding.kernel import LIVE, NEXT_START, Streams
@@ -131,3 +132,35 @@ def ahead(episode: Episode, action: Action, base: Action, windows: int) -> float
             break
         answered += float(twin.window(action if window == 0 else base).tally[:, 0].sum())
     return answered
+
+
+@dataclass(slots=True)
+class PaperWatcher:
+    """What the paper's agent sees of a window that has ended."""
+
+    offers: Offers
+    streams: Streams
+    _before: int = 0
+
+    def features(self, moment: Moment) -> FloatArray:
+        """Call once a window."""
+        episode, s = moment.episode, self.streams
+        now = int(episode.state.at[NEXT_START])
+        came = slice(self._before, now)
+        self._before = now
+        incoming = np.bincount(bin_of(s.max_delay_ms[came], s.rate_qps[came]), s.rate_qps[came], BINS) / WINDOW_S
+        served, responses, offered = episode.work.T / WINDOW_S
+        return window_features(self.offers, served, responses, offered, incoming)
+
+
+@dataclass(slots=True)
+class PaperSwitching:
+    """The paper's agent in an episode."""
+
+    agent: PaperAgent
+    watcher: PaperWatcher
+    _history: History = field(default_factory=History)
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        return STATIC_ACTIONS[self.agent.choose(self._history.push(self.watcher.features(moment)))]

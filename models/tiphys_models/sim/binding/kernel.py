@@ -82,7 +82,8 @@ class Options(NamedTuple):
 
 _draws = compiled(kernels.draws)
 _beside = compiled(kernels.beside, draws=_draws)
-_suits, _fits, _preference, _best = (compiled(f) for f in (kernels.suits, kernels.fits, kernels.preference, kernels.best))
+_suits, _fits, _best = (compiled(f) for f in (kernels.suits, kernels.fits, kernels.best))
+_preference = compiled(kernels.preference, expected_late=compiled(kernels.expected_late))
 
 
 @compiled
@@ -94,7 +95,7 @@ def bind_one(world: World, streams: Streams, state: State, i: int, options: Opti
         streams.rate_qps[i], streams.size_kb[i], streams.max_delay_ms[i], streams.slack_ms[i], streams.min_accuracy[i], streams.draw[i]
     )
     c = _beside(world.columns, world.network_ms[a], seen, wish)
-    feasible = _suits(c, wish.slack_ms) & _fits(c, options.ceiling)
+    feasible = _suits(c) & _fits(c, options.ceiling)
     if options.tie == TIE_SPARE:
         tie = c.capacity_qps - c.load_qps
     elif options.tie == TIE_NAME:
@@ -149,5 +150,5 @@ def empty_feasible(world: World, streams: Streams) -> BoolArray:
             streams.rate_qps[i], streams.size_kb[i], streams.max_delay_ms[i], streams.slack_ms[i], streams.min_accuracy[i], streams.draw[i]
         )
         c = _beside(world.columns, world.network_ms[streams.access[i]], idle, wish)
-        found[i] = np.any(_suits(c, wish.slack_ms) & _fits(c, 1.0))
+        found[i] = np.any(_suits(c) & _fits(c, 1.0))
     return found

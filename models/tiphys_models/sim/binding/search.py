@@ -18,8 +18,8 @@ from tiphys_models.sim.binding.topology import make_topology
 from tiphys_models.sim.binding.workloads import APPLICATIONS, make_streams
 
 Tell = Callable[[str], None]
-START = (2.0, 0.5, 2.0, 1.0, 0.5, 1.0)
-SPREAD = (1.0, 0.5, 1.0, 1.0, 0.5, 1.0)
+START = (2.0, 0.5, 2.0, 1.0, 0.5, 1.0, 1.0)
+SPREAD = (1.0, 0.5, 1.0, 1.0, 0.5, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

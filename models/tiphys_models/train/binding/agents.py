@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tiphys_models.binding.agent import ACTIONS, FEATURES, HIDDEN, SCHEMA, Agent, AgentCard, agent_of
+from tiphys_models.binding.learned import TERMS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.nets.selection import Trunk
 from tiphys_models.sim.binding.choosers import Switching, Watcher, agent_actions
@@ -66,7 +67,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     margin = max(found, key=found.__getitem__)
     evidence = {
         "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
-        "margin": margin, "score": dict(zip(("a", "b", "c", "d", "e", "f"), weights.round(4).tolist(), strict=True)),
+        "margin": margin, "score": dict(zip(TERMS, weights.round(4).tolist(), strict=True)),
         "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
         "validation_success": {name: round(value, 5) for name, value in fixed.items()},
         "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
