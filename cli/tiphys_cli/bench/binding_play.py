@@ -189,7 +189,7 @@ def _choosers(job: Job, where: Topology, streams: Streams) -> Iterator[tuple[str
             yield policy, None, Fixed(table_action(job.blind.table, _NO_WEIGHTS))
 
 
-_NO_WEIGHTS: FloatArray = STATIC_ACTIONS[0].weights[0]
+_NO_WEIGHTS: FloatArray = STATIC_ACTIONS[0].weights
 
 
 def _rows(job: Job, streams: Streams, policy: str, training_seed: int | None, records: Records) -> list[Row]:

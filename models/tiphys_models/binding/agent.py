@@ -14,7 +14,7 @@ import numpy as np
 
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
-from tiphys_models.binding.learned import TERMS, ScorePolicy, TablePolicy
+from tiphys_models.binding.learned import WEIGHTS, ScorePolicy, TablePolicy
 from tiphys_models.binding.offers import Offers
 from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.rules import STATIC, StaticPolicy
@@ -128,7 +128,7 @@ def action_policies(weights: FloatArray, table: Sequence[int], applications: Seq
 def shapes(applications: int) -> dict[str, tuple[int, ...]]:
     """What an agent's arrays must look like."""
     network = shapes_of((FEATURES, HIDDEN, HIDDEN, len(ACTIONS)))
-    return {**network, "mean": (FEATURES,), "scale": (FEATURES,), "weights": (len(TERMS),), "table": (applications,)}
+    return {**network, "mean": (FEATURES,), "scale": (FEATURES,), "weights": WEIGHTS, "table": (applications,)}
 
 
 def agent_of(name: str, card: AgentCard, arrays: Mapping[str, FloatArray]) -> Agent:

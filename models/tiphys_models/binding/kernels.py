@@ -13,6 +13,8 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
 
 CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
 """The paper's seven in its order, relative load balancing, the learned score."""
+STRICT_MS = 60.0
+"""Streams that allow less are scored with weights of their own: for them a near, fast offer is need, for the others waste."""
 LEAST_LOAD_QPS = 1.0
 """Random-load divides by the load: less than this counts as this."""
 
@@ -114,14 +116,15 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
     spare = 1.0 - (c.load_qps + c.added_qps) / c.capacity_qps
     if kind == RELATIVE_LOAD:
         return spare
+    w = weights[0 if c.max_delay_ms < STRICT_MS else 1]
     return (
-        weights[0] * spare
-        + weights[1] * c.latency_ms / c.max_delay_ms
-        - weights[2] * (c.accuracy - c.min_accuracy) / 50.0
-        + weights[3] * c.network_ms / 20.0
-        + weights[4] * (c.latency_ms - 2.0 * c.network_ms) / 100.0
-        - weights[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
-        - weights[6] * expected_late(c, spare)
+        w[0] * spare
+        + w[1] * c.latency_ms / c.max_delay_ms
+        - w[2] * (c.accuracy - c.min_accuracy) / 50.0
+        + w[3] * c.network_ms / 20.0
+        + w[4] * (c.latency_ms - 2.0 * c.network_ms) / 100.0
+        - w[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
+        - w[6] * expected_late(c, spare)
     )
 
 

@@ -18,6 +18,8 @@ from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
 SCHEMA = "binding-score/1"
+WEIGHTS = (2, 7)
+"""Rows: streams that allow less than `kernels.STRICT_MS`, and the others."""
 TERMS = ("spare", "latency", "accuracy", "network", "processing", "headroom", "late")
 """What the weights are of: spare share after binding; expected latency over allowed delay; accuracy beyond what is wanted (counts
 against, in units of 50 points); network in units of 20 ms; processing in units of
@@ -26,7 +28,7 @@ against, in units of 50 points); network in units of 20 ms; processing in units 
 
 @dataclass(frozen=True, slots=True)
 class ScorePolicy:
-    """Seven weights: prefer what is far, slow and no more accurate than wanted, as long as there is headroom."""
+    """Seven weights for strict streams, and seven for the others."""
 
     weights: FloatArray
     name: str = "score"
@@ -51,5 +53,5 @@ class TablePolicy:
 
 def load_score(card_path: Path) -> ScorePolicy:
     """ArtifactRefused names what is wrong."""
-    found = load_checked(card_path, SCHEMA, {"weights": (len(TERMS),)})
+    found = load_checked(card_path, SCHEMA, {"weights": WEIGHTS})
     return ScorePolicy(np.asarray(found["weights"], np.float64))

@@ -23,7 +23,7 @@ ORACLE_WINDOWS = 16
 
 def table_action(kinds: Sequence[int], weights: FloatArray, name: str = "table") -> Action:
     """A policy for every application, by the kinds of `kernels`, which are the indices in `agent.ACTIONS`."""
-    return Action(name, np.array(kinds, np.int64), np.tile(weights, (len(kinds), 1)))
+    return Action(name, np.array(kinds, np.int64), weights)
 
 
 def agent_actions(weights: FloatArray, table: Sequence[int]) -> tuple[Action, ...]:

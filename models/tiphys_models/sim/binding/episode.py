@@ -17,7 +17,7 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, TICK
 from tiphys_models.sim.binding.workloads import APPLICATIONS
 
 _TIES = {"spare": TIE_SPARE, "name": TIE_NAME, "random": TIE_RANDOM}
-_NO_WEIGHTS = np.zeros(7)
+_NO_WEIGHTS = np.zeros((2, 7))
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Action:
     name: str
     kinds: IntArray
     weights: FloatArray
-    """Of the score, a row an application."""
+    """Of the score."""
 
     @classmethod
     def same(cls, name: str, kind: int, weights: FloatArray = _NO_WEIGHTS) -> Action:
         """For all applications."""
-        return cls(name, np.full(len(APPLICATIONS), kind, np.int64), np.tile(weights, (len(APPLICATIONS), 1)))
+        return cls(name, np.full(len(APPLICATIONS), kind, np.int64), weights)
 
     @classmethod
     def score(cls, weights: FloatArray, name: str = "score") -> Action:

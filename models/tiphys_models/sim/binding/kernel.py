@@ -73,7 +73,7 @@ class Options(NamedTuple):
     kinds: IntArray
     """A policy for every application."""
     weights: FloatArray
-    """The score's, a row an application."""
+    """The score's."""
     ceiling: float
     view_s: float
     own_at_once: bool
@@ -102,8 +102,7 @@ def bind_one(world: World, streams: Streams, state: State, i: int, options: Opti
         tie = np.zeros(len(c.capacity_qps))
     else:
         tie = c.draw
-    application = streams.application[i]
-    offer = _best(_preference(options.kinds[application], c, options.weights[application]), feasible, tie)
+    offer = _best(_preference(options.kinds[streams.application[i]], c, options.weights), feasible, tie)
     state.offer[i] = offer
     state.live[state.at[LIVE]] = i
     state.at[LIVE] += 1

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from tiphys_models.binding.kernels import SCORE
-from tiphys_models.binding.learned import TERMS
+from tiphys_models.binding.learned import WEIGHTS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.choosers import Alternating, table_action
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, mean_success, play
@@ -51,19 +51,19 @@ class Course:
 class Effort:
     """Of the cross-entropy method."""
 
-    rounds: int = 12
-    samples: int = 24
-    elite: int = 6
+    rounds: int = 15
+    samples: int = 32
+    elite: int = 8
     episodes: int = 2
     """Of every topology and rate, new ones in each round."""
 
 
 def fit_score(course: Course, rng: np.random.Generator, effort: Effort, tell: Tell) -> FloatArray:
     """Cross-entropy: draw weights, keep the best quarter's mean and spread, again."""
-    mean, spread = np.array(START), np.array(SPREAD)
+    mean, spread = np.tile(START, (2, 1)), np.tile(SPREAD, (2, 1))
     for turn in range(effort.rounds):
         seeds = [int(s) for s in rng.integers(0, 2**31, effort.episodes)]
-        drawn = mean + spread * rng.standard_normal((effort.samples, len(TERMS)))
+        drawn = mean + spread * rng.standard_normal((effort.samples, *WEIGHTS))
         found = np.array([course.fixed(Action.score(w), seeds) for w in drawn])
         best = drawn[np.argsort(-found)[: effort.elite]]
         mean, spread = best.mean(axis=0), 0.7 * best.std(axis=0) + 0.3 * spread
@@ -75,7 +75,7 @@ def fit_score(course: Course, rng: np.random.Generator, effort: Effort, tell: Te
 def fit_table(course: Course, seeds: Sequence[int], rounds: int = 2, weights: FloatArray | None = None) -> tuple[int, ...]:
     """Coordinate ascent from the best single policy: one application's policy at a time. With weights, the score is one of the policies."""
     kinds = range(SCORE + (weights is not None))
-    used = np.zeros(len(TERMS)) if weights is None else weights
+    used = np.zeros(WEIGHTS) if weights is None else weights
 
     def value(table: Sequence[int]) -> float:
         return course.fixed(table_action(table, used), seeds)

@@ -67,7 +67,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     margin = max(found, key=found.__getitem__)
     evidence = {
         "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
-        "margin": margin, "score": dict(zip(TERMS, weights.round(4).tolist(), strict=True)),
+        "margin": margin, "score": {"strict": _named(weights[0]), "others": _named(weights[1])},
         "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
         "validation_success": {name: round(value, 5) for name, value in fixed.items()},
         "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
@@ -75,6 +75,10 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     }  # fmt: skip
     card = _card(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
     return Trained(preset.name, seed, arrays, card, evidence, found[margin])
+
+
+def _named(row: FloatArray) -> dict[str, float]:
+    return dict(zip(TERMS, row.round(4).tolist(), strict=True))
 
 
 def _card(name: str, base: int, margin: float) -> AgentCard:
