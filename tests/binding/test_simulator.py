@@ -21,7 +21,7 @@ from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, E
 from tiphys_models.sim.binding.kernel import NOT_YET, REJECTED, Streams, World, empty_feasible
 from tiphys_models.sim.binding.queues import DROPPED, LATE, REJECT, SUCCESS
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
-from tiphys_models.sim.binding.topology import ANTENNAS, GPU_VARIANTS, TOPOLOGIES, make_topology
+from tiphys_models.sim.binding.topology import ANTENNAS, GPU_VARIANTS, GPUS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import APPLICATIONS, NAMES, make_streams
 
 HORIZON_S = 60.0
@@ -55,11 +55,11 @@ def alike(count: int, rate_qps: float, max_delay_ms: float, lasts_s: float = HOR
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_topology_has_the_same_gpus_and_the_published_shares(name: str) -> None:
     gpu = [o for o in make_topology(name).offers.all if "gpu" in o.variant.name]
-    assert sum(o.replicas for o in gpu) == 90
-    assert sum(o.replicas for o in make_topology(name).offers.all) - 90 == 2 * ANTENNAS
+    assert sum(o.replicas for o in gpu) == GPUS
+    assert sum(o.replicas for o in make_topology(name).offers.all) - GPUS == 2 * ANTENNAS
     assert {o.variant.name for o in gpu} == {v[0] for v in GPU_VARIANTS}
-    cloud = sum(o.replicas for o in gpu if o.site.layer == "cloud") / 90
-    assert cloud == pytest.approx({"dc-cloud": 0.6, "co-dc-cloud": 0.4, "full-edge": 0.3}[name], abs=0.01)
+    cloud = sum(o.replicas for o in gpu if o.site.layer == "cloud") / GPUS
+    assert cloud == pytest.approx({"dc-cloud": 0.6, "co-dc-cloud": 0.4, "full-edge": 0.3}[name], abs=0.02)
 
 
 def test_streams_are_the_seed_s_and_possible_somewhere() -> None:

@@ -31,5 +31,9 @@ class Preset:
 
 
 PRESETS = {
-    p.name: p for p in (Preset("aset"), Preset("aset-wide", lambdas=(20.0, 40.0, 60.0, 80.0, 110.0), effort=Effort(episodes=1), episodes=3))
+    p.name: p
+    for p in (
+        Preset("aset"),
+        Preset("aset-wide", lambdas=(20.0, 40.0, 60.0, 80.0, 110.0), table_seeds=(0,), effort=Effort(episodes=1), episodes=3),
+    )
 }
