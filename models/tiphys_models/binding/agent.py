@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
 from tiphys_models.binding.learned import WEIGHTS, ScorePolicy, TablePolicy
 from tiphys_models.binding.offers import Offers
@@ -142,8 +141,3 @@ def load_agent(card_path: Path) -> Agent:
     card = AgentCard.model_validate_json(card_path.read_bytes())
     found = load_checked(card_path, SCHEMA, shapes(len(card.applications)))
     return agent_of(card_path.stem, card, found.arrays)
-
-
-def make(name: str) -> Agent:
-    """The shipped one of that name."""
-    return load_agent(SHIPPED / f"{name}.json")
