@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tests.binding.small import OFFERS
 from tiphys_models.binding import kernels
-from tiphys_models.binding.agent import ACTIONS, FEATURES, HIDDEN, Agent, Pooling, action_policies
+from tiphys_models.binding.agent import ACTIONS, FEATURES, GROUPS, HIDDEN, Agent, action_policies
 from tiphys_models.binding.protocol import View, bind
 from tiphys_models.binding.registry import make_policy
 from tiphys_models.binding.rules import STATIC
@@ -17,7 +16,7 @@ from tiphys_models.binding.streams import Stream
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.selectors.network import Network
 from tiphys_models.sim.binding.choosers import Alternating, Oracle, RandomSwitching, Switching, Watcher, actions_of, ahead, table_action
-from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Episode, Fixed, play
+from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Episode, Fixed, Moment, play
 from tiphys_models.sim.binding.kernel import NOT_YET, REJECTED, Streams, World, empty_feasible
 from tiphys_models.sim.binding.queues import DROPPED, LATE, REJECT, SUCCESS
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
@@ -187,17 +186,20 @@ def test_an_agent_leaves_its_base_only_above_the_margin(margin: float, expected:
     assert set(play(EDGE.world, wanted, chooser, DEFAULT_SCENARIO, 20.0).chosen) == {expected}
 
 
-def test_what_agents_see_does_not_depend_on_the_number_of_offers() -> None:
-    for offers in (EDGE.offers, make_topology("dc-cloud").offers):
-        pooled = Pooling(offers)
-        assert pooled.features.__self__ is pooled
-        found = Watcher(offers, streams())
-        episode = Episode(make_topology("dc-cloud").world, streams(), DEFAULT_SCENARIO, HORIZON_S)
-        if offers is not EDGE.offers:
-            from tiphys_models.sim.binding.episode import Moment
-
-            assert found.features(Moment(0, None, episode), 0).shape == (FEATURES,)
-    assert len(OFFERS) == 5
+def test_what_agents_see_has_one_size_for_every_topology_and_grows_with_use() -> None:
+    seen = {}
+    for name in ("full-edge", "dc-cloud"):
+        where, wanted = make_topology(name), streams()
+        episode, watcher = Episode(where.world, wanted, DEFAULT_SCENARIO, HORIZON_S), Watcher(where.offers, wanted)
+        before = watcher.features(Moment(0, None, episode), 0)
+        last = episode.window(ACTION["farthest"])
+        seen[name] = (before, watcher.features(Moment(1, last, episode), 0))
+        assert seen[name][0].shape == seen[name][1].shape == (FEATURES,)
+        assert np.isfinite(seen[name][1]).all()
+        assert not before[: 3 * GROUPS].any()
+    assert seen["dc-cloud"][1][: 3 * GROUPS].any()
+    antennas_and_offices = slice(0, 3 * 6)
+    assert not seen["dc-cloud"][1][antennas_and_offices].any()
 
 
 def choosers() -> list[Chooser]:

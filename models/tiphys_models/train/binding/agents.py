@@ -56,12 +56,12 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     base = max(range(len(actions)), key=lambda k: fixed[actions[k].name])
     tell(f"  best fixed action: {actions[base].name}, success {100 * fixed[actions[base].name]:.2f} %")
     lessons = gather(course, preset, actions, base, rng)
-    network, mean, scale = _regress(lessons, preset, seed, tell)
+    network, mean, scale = regress(lessons, preset, seed, tell)
     arrays = {"weights": weights, "table": np.array(table, np.float64), "mean": mean, "scale": scale}
     arrays |= {f"net.{i}.{part}": a for i, layer in enumerate(network) for part, a in zip(("weight", "bias"), layer, strict=True)}
     found: dict[float, float] = {NEVER: fixed[actions[base].name]}
     for margin in preset.margins:
-        agent = agent_of(preset.name, _card(preset.name, base, margin), arrays)
+        agent = agent_of(preset.name, card_of(preset.name, base, margin), arrays)
         found[margin] = _judge(judge, agent, actions, preset.validation_seeds)
         tell(f"  margin {margin}: success {100 * found[margin]:.2f} %")
     margin = max(found, key=found.__getitem__)
@@ -73,7 +73,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
         "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
         "seconds": round(monotonic() - started, 1),
     }  # fmt: skip
-    card = _card(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
+    card = card_of(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
     return Trained(preset.name, seed, arrays, card, evidence, found[margin])
 
 
@@ -81,7 +81,8 @@ def _named(row: FloatArray) -> dict[str, float]:
     return dict(zip(TERMS, row.round(4).tolist(), strict=True))
 
 
-def _card(name: str, base: int, margin: float) -> AgentCard:
+def card_of(name: str, base: int, margin: float) -> AgentCard:
+    """What the card has to say; its digest comes with the weights."""
     return AgentCard(name=name, policy=name, feature_schema=SCHEMA, sha256="0" * 64, base=base, margin=margin, applications=list(NAMES))
 
 
@@ -97,9 +98,10 @@ def _judge(course: Course, agent: Agent, actions: tuple[Action, ...], seeds: tup
     return mean_success(records)
 
 
-def _regress(
+def regress(
     lessons: Lessons, preset: Preset, seed: int, tell: Callable[[str], None]
 ) -> tuple[list[tuple[FloatArray, FloatArray]], FloatArray, FloatArray]:
+    """(layers, mean, scale): what is seen, standardised, to advantages in points."""
     mean = lessons.features.mean(axis=0)
     scale = np.maximum(lessons.features.std(axis=0), 0.02)
     x = torch.as_tensor(np.clip((lessons.features - mean) / scale, -5, 5), dtype=torch.float32)
