@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba")
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from tiphys_models.binding.agent import ACTIONS, FEATURES, agent_of
 from tiphys_models.binding.learned import WEIGHTS
