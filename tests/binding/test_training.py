@@ -42,10 +42,10 @@ def test_one_seed_trains_one_network() -> None:
 
 def test_advantages_that_follow_from_what_is_seen_are_learned() -> None:
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(600, FEATURES))
-    advantages = np.zeros((600, len(ACTIONS)))
+    features = rng.normal(size=(3000, FEATURES))
+    advantages = np.zeros((3000, len(ACTIONS)))
     advantages[:, 3] = np.sign(features[:, 5])
-    network, mean, scale = regress(Lessons(features, advantages), Preset("aset", epochs=30), 0, lambda _: None)
+    network, mean, scale = regress(Lessons(features, advantages), Preset("aset", epochs=10), 0, lambda _: None)
     arrays = {"weights": np.zeros(WEIGHTS), "table": np.zeros(len(NAMES)), "mean": mean, "scale": scale}
     arrays |= {f"net.{i}.{part}": a for i, layer in enumerate(network) for part, a in zip(("weight", "bias"), layer, strict=True)}
     agent = agent_of("aset", card_of("aset", 2, 0.4), arrays)
