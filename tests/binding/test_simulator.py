@@ -27,7 +27,7 @@ HORIZON_S = 60.0
 EDGE = make_topology("full-edge")
 ACTION = {a.name: a for a in STATIC_ACTIONS}
 EVENTS = Scenario(events=True)
-SOME = np.tile([2.5, 0.5, 3, 2, 1, 2, 1], (2, 1))
+SOME = np.tile([2.5, 0.5, 3, 2, 1, 2, 1], (3, 1))
 
 
 def streams(seed: int = 0, rate: float = 60.0) -> Streams:
@@ -207,7 +207,7 @@ def choosers() -> list[Chooser]:
         RandomSwitching(STATIC_ACTIONS, np.random.default_rng(0)),
         Alternating(ACTION["closest"], ACTION["farthest"]),
         Oracle(STATIC_ACTIONS[:3], ACTION["farthest"], 2),
-        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros((2, 7)))),
+        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros((3, 7)))),
         Fixed(Action.score(SOME)),
     ]
 

@@ -13,8 +13,10 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
 
 CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
 """The paper's seven in its order, relative load balancing, the learned score."""
-STRICT_MS = 60.0
-"""Streams that allow less are scored with weights of their own: for them a near, fast offer is need, for the others waste."""
+STRICT_MS = (30.0, 60.0)
+"""Streams that allow less are scored with weights of their own: what is need for the strictest is waste for the others."""
+VARIABILITY = 0.15
+"""Of queues of periodic frames: waits are so much of a G/G/c queue's (fitted to the simulator's events, see its scenario)."""
 LEAST_LOAD_QPS = 1.0
 """Random-load divides by the load: less than this counts as this."""
 
@@ -116,7 +118,7 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
     spare = 1.0 - (c.load_qps + c.added_qps) / c.capacity_qps
     if kind == RELATIVE_LOAD:
         return spare
-    w = weights[0 if c.max_delay_ms < STRICT_MS else 1]
+    w = weights[0 if c.max_delay_ms < STRICT_MS[0] else 1 if c.max_delay_ms < STRICT_MS[1] else 2]
     return (
         w[0] * spare
         + w[1] * c.latency_ms / c.max_delay_ms
@@ -129,10 +131,10 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
 
 
 def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
-    """Share of the stream's queries that would wait longer than they may: an exponential tail, the mean of M/D/1 at the use after."""
+    """Share of the stream's queries that would wait longer than they may: an exponential tail, with the mean at the use after."""
     left_ms = np.maximum(c.slack_ms - c.latency_ms, 0.0) + 0.1
     idle = np.maximum(spare, 0.02)
-    wait_ms = 500.0 * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
+    wait_ms = 1000.0 * VARIABILITY * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
     return (1.0 - idle) * np.exp(-left_ms / wait_ms)
 
 

@@ -18,8 +18,8 @@ from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
 SCHEMA = "binding-score/1"
-WEIGHTS = (2, 7)
-"""Rows: streams that allow less than `kernels.STRICT_MS`, and the others."""
+WEIGHTS = (3, 7)
+"""Rows: streams that allow less than the one or the other of `kernels.STRICT_MS`, and the others."""
 TERMS = ("spare", "latency", "accuracy", "network", "processing", "headroom", "late")
 """What the weights are of: spare share after binding; expected latency over allowed delay; accuracy beyond what is wanted (counts
 against, in units of 50 points); network in units of 20 ms; processing in units of
@@ -28,7 +28,7 @@ against, in units of 50 points); network in units of 20 ms; processing in units 
 
 @dataclass(frozen=True, slots=True)
 class ScorePolicy:
-    """Seven weights for strict streams, and seven for the others."""
+    """Seven weights for each of three degrees of strictness."""
 
     weights: FloatArray
     name: str = "score"

@@ -17,7 +17,7 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, TICK
 from tiphys_models.sim.binding.workloads import APPLICATIONS
 
 _TIES = {"spare": TIE_SPARE, "name": TIE_NAME, "random": TIE_RANDOM}
-_NO_WEIGHTS = np.zeros((2, 7))
+_NO_WEIGHTS = np.zeros((3, 7))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiphys_models.binding.kernels import VARIABILITY
 from tiphys_models.binding.protocol import CEILING
 
 HORIZON_S = 600.0
@@ -29,8 +30,8 @@ class Scenario:
     ceiling: float = CEILING
     tie: str = "spare"
     """What decides between equals: most spare capacity, the name, chance."""
-    variability: float = 0.15
-    """Of arrivals and service together, in the tick version's mean wait: 0.15 was fitted to events with periodic frames; 0: fluid."""
+    variability: float = VARIABILITY
+    """Of arrivals and service together, in the tick version's mean wait: the default was fitted to events with periodic frames; 0: fluid."""
     events: bool = False
     """Query by query instead of per tick: 30 times slower."""
     poisson_frames: bool = False

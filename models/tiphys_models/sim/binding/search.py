@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -15,11 +16,16 @@ from tiphys_models.sim.binding.choosers import Alternating, table_action
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, mean_success, play
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.binding.topology import make_topology
-from tiphys_models.sim.binding.workloads import APPLICATIONS, make_streams
+from tiphys_models.sim.binding.workloads import APPLICATIONS, Streams, make_streams
 
 Tell = Callable[[str], None]
 START = (2.0, 0.5, 2.0, 1.0, 0.5, 1.0, 1.0)
 SPREAD = (1.0, 0.5, 1.0, 1.0, 0.5, 1.0, 1.0)
+
+
+@lru_cache(maxsize=64)
+def _streams(split: str, seed: int, rate: float) -> Streams:
+    return make_streams(split, seed, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Course:
         """Mean over all of them; a chooser of its own for each."""
         return mean_success(
             [
-                play(make_topology(t).world, make_streams(self.split, seed, rate), make(), self.scenario)
+                play(make_topology(t).world, _streams(self.split, seed, rate), make(), self.scenario)
                 for t in self.topologies
                 for rate in self.lambdas
                 for seed in seeds
@@ -60,7 +66,7 @@ class Effort:
 
 def fit_score(course: Course, rng: np.random.Generator, effort: Effort, tell: Tell) -> FloatArray:
     """Cross-entropy: draw weights, keep the best quarter's mean and spread, again."""
-    mean, spread = np.tile(START, (2, 1)), np.tile(SPREAD, (2, 1))
+    mean, spread = np.tile(START, (WEIGHTS[0], 1)), np.tile(SPREAD, (WEIGHTS[0], 1))
     for turn in range(effort.rounds):
         seeds = [int(s) for s in rng.integers(0, 2**31, effort.episodes)]
         drawn = mean + spread * rng.standard_normal((effort.samples, *WEIGHTS))

@@ -67,7 +67,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     margin = max(found, key=found.__getitem__)
     evidence = {
         "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
-        "margin": margin, "score": {"strict": _named(weights[0]), "others": _named(weights[1])},
+        "margin": margin, "score": {kind: _named(row) for kind, row in zip(("strictest", "strict", "others"), weights, strict=True)},
         "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
         "validation_success": {name: round(value, 5) for name, value in fixed.items()},
         "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
