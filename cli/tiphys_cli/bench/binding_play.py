@@ -29,10 +29,11 @@ from tiphys_models.sim.binding.choosers import (
     table_action,
 )
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
+from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import Scenario
 from tiphys_models.sim.binding.search import Course, fit_alternation, fit_table
 from tiphys_models.sim.binding.topology import Topology, make_topology
-from tiphys_models.sim.binding.workloads import NAMES, Streams, make_streams, read_arrivals
+from tiphys_models.sim.binding.workloads import NAMES, make_streams, read_arrivals
 from tiphys_models.sim.workloads import stream as random_stream
 
 AGENTS = ("aset", "aset-wide")

@@ -110,16 +110,18 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
     if kind == CHEAPER:
         return c.latency_ms + 0.0
     if kind == RANDOM_LATENCY:  # the largest weight / -log(uniform) falls on each with probability proportional to its weight
-        return -1.0 / (c.latency_ms * np.log(c.draw))
+        by_latency: FloatArray = -1.0 / (c.latency_ms * np.log(c.draw))
+        return by_latency
     if kind == RANDOM_LOAD:
-        return -c.capacity_qps / (np.maximum(c.load_qps, LEAST_LOAD_QPS) * np.log(c.draw))
+        by_load: FloatArray = -c.capacity_qps / (np.maximum(c.load_qps, LEAST_LOAD_QPS) * np.log(c.draw))
+        return by_load
     if kind == LEAST_IMPEDANCE:
         return -c.latency_ms
     spare = 1.0 - (c.load_qps + c.added_qps) / c.capacity_qps
     if kind == RELATIVE_LOAD:
         return spare
     w = weights[0 if c.max_delay_ms < STRICT_MS[0] else 1 if c.max_delay_ms < STRICT_MS[1] else 2]
-    return (
+    found: FloatArray = (
         w[0] * spare
         + w[1] * c.latency_ms / c.max_delay_ms
         - w[2] * (c.accuracy - c.min_accuracy) / 50.0
@@ -128,6 +130,7 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
         - w[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
         - w[6] * expected_late(c, spare)
     )
+    return found
 
 
 def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
@@ -135,7 +138,8 @@ def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
     left_ms = np.maximum(c.slack_ms - c.latency_ms, 0.0) + 0.1
     idle = np.maximum(spare, 0.02)
     wait_ms = 1000.0 * VARIABILITY * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
-    return (1.0 - idle) * np.exp(-left_ms / wait_ms)
+    late: FloatArray = (1.0 - idle) * np.exp(-left_ms / wait_ms)
+    return late
 
 
 def spare_qps(c: Candidates) -> FloatArray:

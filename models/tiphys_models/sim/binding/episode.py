@@ -95,7 +95,7 @@ class Episode:
         """The same present with the same future. Query by query, the clone's network delays are others."""
         twin = object.__new__(Episode)
         twin.__dict__.update(self.__dict__)
-        twin.state = State(*(a.copy() for a in self.state))
+        twin.state = State._make(a.copy() for a in self.state)
         twin.tally, twin.work = self.tally.copy(), self.work.copy()
         if self.scenario.events:
             twin._rng = np.random.default_rng(int(self.now_s))

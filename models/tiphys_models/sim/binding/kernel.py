@@ -82,7 +82,8 @@ class Options(NamedTuple):
 
 _draws = compiled(kernels.draws)
 _beside = compiled(kernels.beside, draws=_draws)
-_suits, _fits, _best = (compiled(f) for f in (kernels.suits, kernels.fits, kernels.best))
+_suits, _fits, _best = compiled(kernels.suits), compiled(kernels.fits), compiled(kernels.best)
+_spare_qps = compiled(kernels.spare_qps)
 _preference = compiled(kernels.preference, expected_late=compiled(kernels.expected_late))
 
 
@@ -96,8 +97,9 @@ def bind_one(world: World, streams: Streams, state: State, i: int, options: Opti
     )
     c = _beside(world.columns, world.network_ms[a], seen, wish)
     feasible = _suits(c) & _fits(c, options.ceiling)
+    tie: FloatArray
     if options.tie == TIE_SPARE:
-        tie = c.capacity_qps - c.load_qps
+        tie = _spare_qps(c)
     elif options.tie == TIE_NAME:
         tie = np.zeros(len(c.capacity_qps))
     else:

@@ -31,7 +31,7 @@ class Scenario:
     tie: str = "spare"
     """What decides between equals: most spare capacity, the name, chance."""
     variability: float = VARIABILITY
-    """Of arrivals and service together, in the tick version's mean wait: the default was fitted to events with periodic frames; 0: fluid."""
+    """Of arrivals and service together, in the tick version's mean wait: fitted to events with periodic frames; 0: fluid."""
     events: bool = False
     """Query by query instead of per tick: 30 times slower."""
     poisson_frames: bool = False

@@ -14,9 +14,10 @@ from tiphys_models.binding.learned import WEIGHTS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.choosers import Alternating, table_action
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, mean_success, play
+from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.binding.topology import make_topology
-from tiphys_models.sim.binding.workloads import APPLICATIONS, Streams, make_streams
+from tiphys_models.sim.binding.workloads import APPLICATIONS, make_streams
 
 Tell = Callable[[str], None]
 START = (2.0, 0.5, 2.0, 1.0, 0.5, 1.0, 1.0)

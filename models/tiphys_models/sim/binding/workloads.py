@@ -78,6 +78,7 @@ def make_streams(split: str, seed: int, lambda_per_min: float, arrivals: Arrival
     """
     rng = random_stream("binding", split, seed, lambda_per_min, arrivals.name if arrivals else "poisson")
     rate = ANTENNAS * lambda_per_min / 60
+    start: FloatArray
     if arrivals is None:
         start = np.sort(rng.uniform(0, horizon_s, int(rng.poisson(rate * horizon_s))))
     else:
@@ -108,7 +109,7 @@ def make_streams(split: str, seed: int, lambda_per_min: float, arrivals: Arrival
         phase=rng.uniform(0, 1, n),
     )
     possible = empty_feasible(make_topology("full-edge").world, made)
-    kept = Streams(*(column[possible] for column in made))
+    kept = Streams._make(column[possible] for column in made)
     return kept._replace(by_end=np.argsort(kept.end_s, kind="stable"))
 
 
