@@ -10,12 +10,14 @@ pytest.importorskip("numba")
 
 from tiphys_cli.app import app
 from tiphys_cli.bench.binding_claims import claims
+from tiphys_cli.bench.binding_docs import rewrite
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
 from tiphys_cli.bench.binding_plots import draw
 from tiphys_cli.bench.binding_summary import summarise, with_blind
 from tiphys_cli.bench.binding_tables import made_tables
 from tiphys_cli.bench.report import Result
 from tiphys_models.binding.rules import STATIC
+from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.workloads import NAMES
 
@@ -102,6 +104,14 @@ def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
     result = Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
     titles = [title for title, lines in made_tables(result) if lines]
     assert "full-edge: success/reject/failure, % by lambda" in titles
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- bench:full-edge-success-over-the-best-static-policy-points-by-lambda -->\n<!-- /bench -->\nafter\n")
+    rewrite(document, result)
+    assert "| aset (seed 0) | +3.0 (+3.0..+3.0) |" in document.read_text()
+    document.write_text("<!-- bench:magic -->\n<!-- /bench -->\n")
+    with pytest.raises(InvalidInput, match="'magic'"):
+        rewrite(document, result)
+    document.unlink()
     draw(result, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"applications.svg", "over-time.svg", *(f"rates-{t}.svg" for t in RATES)}
 

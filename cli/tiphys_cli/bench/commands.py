@@ -215,18 +215,23 @@ def binding(
         Path | None, typer.Option(help="arrival times, played beside Poisson: seconds, one a line, or a CSV with a column TIMESTAMP")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
 ) -> None:
     """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
 
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import binding as binding_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.binding_docs import rewrite  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs)
         if policies is not None:
             plan = replace(plan, policies=tuple(policies.split(",")))
-        return binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+        result = binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+        for path in docs or ():
+            rewrite(path, result)
+        return result
 
     result = _guarded(work)
     from tiphys_cli.bench.binding_tables import made_tables  # noqa: PLC0415
