@@ -222,3 +222,13 @@ def test_comparators_play_to_the_end(chooser: Chooser) -> None:
 def test_names_are_checked() -> None:
     with pytest.raises(InvalidInput, match="no topology is called 'ring'"):
         make_topology("ring")
+
+
+def test_ticks_fail_about_as_many_queries_as_events_do() -> None:
+    wanted = make_streams("validation", 1, 60.0, horizon_s=120.0)
+    gaps = []
+    for name in ("closest", "farthest", "random-load", "relative-load"):
+        found = [play(EDGE.world, wanted, Fixed(ACTION[name]), scenario, 120.0).outcome.shares() for scenario in (DEFAULT_SCENARIO, EVENTS)]
+        assert found[0][1] == pytest.approx(found[1][1], abs=0.005)  # the same bindings
+        gaps.append(found[0][2] - found[1][2])
+    assert np.abs(gaps).max() < 0.04

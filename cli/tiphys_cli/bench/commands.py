@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -216,8 +216,15 @@ def binding(
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
     docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only fit the tick version of the queues to the event version")] = False,
 ) -> None:
     """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_models.sim.binding.calibration import variability_errors  # noqa: PLC0415
+
+        errors = {str(value): asdict(error) for value, error in variability_errors().items()}
+        typer.echo(orjson.dumps(errors, option=orjson.OPT_INDENT_2).decode())
+        return
 
     def work(tell: Callable[[str], None]) -> Result:
         try:

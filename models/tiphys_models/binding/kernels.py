@@ -16,7 +16,7 @@ CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_I
 STRICT_MS = (30.0, 60.0)
 """Streams that allow less are scored with weights of their own: what is need for the strictest is waste for the others."""
 VARIABILITY = 0.15
-"""Of queues of periodic frames: waits are so much of a G/G/c queue's (fitted to the simulator's events, see its scenario)."""
+"""Of queues of periodic frames: waits are so much of a G/G/c queue's (`tiphys bench binding --calibrate`)."""
 LEAST_LOAD_QPS = 1.0
 """Random-load divides by the load: less than this counts as this."""
 
