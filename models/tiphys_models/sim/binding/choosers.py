@@ -64,7 +64,7 @@ class Watcher:
         live = state.live[: state.at[LIVE]]
         bound = live[state.offer[live] >= 0]
         incoming: FloatArray = np.bincount(self._bins[came], s.rate_qps[came], BINS) / WINDOW_S
-        active: FloatArray = np.bincount(self._bins[bound], s.rate_qps[bound], BINS)
+        active = np.bincount(self._bins[bound], s.rate_qps[bound], BINS).astype(np.float64)
         shares = moment.last.shares() if moment.last else (1.0, 0.0, 0.0)
         return self.pooling.features(Seen(state.load_qps, incoming, active, *shares, action))
 
