@@ -13,7 +13,7 @@ from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import rewrite
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
 from tiphys_cli.bench.binding_plots import draw
-from tiphys_cli.bench.binding_summary import summarise, with_blind
+from tiphys_cli.bench.binding_summary import oracle_shares, summarise, with_blind
 from tiphys_cli.bench.binding_tables import made_tables
 from tiphys_cli.bench.report import Result
 from tiphys_models.binding.rules import STATIC
@@ -78,6 +78,21 @@ def test_applications_are_compared_both_ways() -> None:
 
 def test_the_better_blind_comparator_is_named() -> None:
     assert {r["of"] for r in rows() if r["policy"] == "blind"} == {"blind-table"}
+
+
+def test_shares_of_the_oracle_s_gain_are_over_the_best_of_the_seven() -> None:
+    at: dict[str, Any] = {"topology": "full-edge", "rate": 60.0, "seed": 0}
+    table = {
+        (p, None): [row(p, s, **at)]
+        for p, s in {"farthest": 0.7, "closest": 0.6, "relative-load": 0.9, "oracle": 0.74, "random": 0.66}.items()
+    }
+    table["aset-paper", 1] = [row("aset-paper", 0.71, **at)]
+    assert oracle_shares(table) == {
+        "oracle_gain_points": pytest.approx(4),
+        "random": pytest.approx(-1),
+        "aset-paper-1": pytest.approx(0.25),
+    }
+    assert oracle_shares({}) == {}
 
 
 def cell(**changed: Any) -> Job:

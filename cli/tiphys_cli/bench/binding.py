@@ -18,7 +18,7 @@ import numpy as np
 
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_play import AGENTS, PAPER_AGENT, POLICIES, Blind, Job, Played, artifacts, available, play_all, tune_blind
-from tiphys_cli.bench.binding_summary import summarise, with_blind
+from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, with_blind
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS
@@ -78,7 +78,9 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     played = play_all(list(plan.cells(blind)), plan.jobs or os.cpu_count() or 1, tell)
     rows = with_blind([row for p in played for row in p.rows])
     seconds = time.monotonic() - started
-    return Result("binding", plan.quick, plan.seeds, seconds, _inputs(plan, played, blind, file), rows, summarise(rows), claims(rows))
+    inputs = _inputs(plan, played, blind, file)
+    inputs["shares_of_oracle_gain"] = oracle_shares(tables(rows).get(("full-edge", "default", "poisson", LAMBDA, "all"), {}))
+    return Result("binding", plan.quick, plan.seeds, seconds, inputs, rows, summarise(rows), claims(rows))
 
 
 def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arrivals | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tiphys_cli.bench.binding_play import BLIND
 from tiphys_cli.bench.report import Row, interval
-from tiphys_models.binding.rules import STATIC
+from tiphys_models.binding.rules import PAPER, STATIC
 
 Group = tuple[str, str, str, float, str]
 """Topology, scenario, arrivals, lambda, application."""
@@ -53,6 +53,24 @@ def with_blind(rows: list[Row]) -> list[Row]:
             best = max(there, key=lambda p: mean(there[p]))
             added += [{**row, "policy": "blind", "of": best} for row in there[best]]
     return [*rows, *added]
+
+
+def oracle_shares(table: Table) -> dict[str, float]:
+    """What the oracle gains over the best of the seven, in points, and each switching policy's gain as a share of that; a figure, no claim."""
+    oracle = table.get(("oracle", None))
+    if oracle is None:
+        return {}
+    seeds = {r["seed"] for r in oracle}
+
+    def there(rows: Sequence[Row]) -> float:
+        return 100 * mean([r for r in rows if r["seed"] in seeds])
+
+    best = max(there(rows) for (policy, _), rows in table.items() if policy in PAPER)
+    gain = there(oracle) - best
+    others = {
+        f"{p}-{k}" if k is not None else p: rows for (p, k), rows in table.items() if p.startswith("aset") or p in ("score", "random")
+    }
+    return {"oracle_gain_points": gain, **{name: (there(rows) - best) / max(gain, 1e-9) for name, rows in others.items()}}
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:

@@ -37,6 +37,8 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     scenarios = [s for s in edge if s["application"] == "all"]
     found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
     found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
+    if shares := result.inputs.get("shares_of_oracle_gain"):
+        found.append(("full-edge, lambda 60: shares of what the oracle gains", [{name: f"{value:.2f}" for name, value in shares.items()}]))
     return found
 
 
