@@ -56,7 +56,7 @@ def with_blind(rows: list[Row]) -> list[Row]:
 
 
 def oracle_shares(table: Table) -> dict[str, float]:
-    """What the oracle gains over the best of the seven, in points, and each switching policy's gain as a share of that; a figure, no claim."""
+    """What the oracle gains over the best of the seven, in points, and each agent's gain as a share of that; a figure, no claim."""
     oracle = table.get(("oracle", None))
     if oracle is None:
         return {}
