@@ -13,7 +13,7 @@ from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import rewrite
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
 from tiphys_cli.bench.binding_plots import draw
-from tiphys_cli.bench.binding_summary import oracle_shares, summarise, with_blind
+from tiphys_cli.bench.binding_summary import Table, oracle_shares, summarise, with_blind
 from tiphys_cli.bench.binding_tables import made_tables
 from tiphys_cli.bench.report import Result
 from tiphys_models.binding.rules import STATIC
@@ -82,7 +82,7 @@ def test_the_better_blind_comparator_is_named() -> None:
 
 def test_shares_of_the_oracle_s_gain_are_over_the_best_of_the_seven() -> None:
     at: dict[str, Any] = {"topology": "full-edge", "rate": 60.0, "seed": 0}
-    table = {
+    table: Table = {
         (p, None): [row(p, s, **at)]
         for p, s in {"farthest": 0.7, "closest": 0.6, "relative-load": 0.9, "oracle": 0.74, "random": 0.66}.items()
     }
