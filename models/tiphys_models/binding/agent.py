@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field, ValidationError
 
+from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
 from tiphys_models.binding.learned import WEIGHTS, ScorePolicy, TablePolicy
 from tiphys_models.binding.offers import Offers
 from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.rules import STATIC, StaticPolicy
+from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.selectors.network import Network, network_of, shapes_of
 
@@ -85,12 +88,9 @@ class Pooling:
 class AgentCard(TensorCard):
     """What the card says besides."""
 
-    base: int
-    """Index of the best fixed action."""
-    margin: float
-    """Points of success that a switch must promise."""
-    applications: list[str]
-    """Rows of the table."""
+    base: int = Field(ge=0, lt=len(ACTIONS), description="Index of the best fixed action.")
+    margin: float = Field(ge=0, description="Points of success that a switch must promise.")
+    applications: list[str] = Field(description="Rows of the table.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,12 @@ def agent_of(name: str, card: AgentCard, arrays: Mapping[str, FloatArray]) -> Ag
 
 def load_agent(card_path: Path) -> Agent:
     """ArtifactRefused names what is wrong."""
-    card = AgentCard.model_validate_json(card_path.read_bytes())
+    try:
+        card = AgentCard.model_validate_json(read_part(card_path))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise ArtifactRefused("CardInvalid", f"{card_path.name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
     found = load_checked(card_path, SCHEMA, shapes(len(card.applications)))
+    if not np.isin(found["table"], np.arange(len(STATIC) + 1)).all() or (found["scale"] <= 0).any():
+        raise ArtifactRefused("CardInvalid", f"{card_path.name}: the table names no policy, or a scale is not positive")
     return agent_of(card_path.stem, card, found.arrays)
