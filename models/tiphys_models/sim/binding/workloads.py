@@ -104,7 +104,7 @@ def make_streams(split: str, seed: int, lambda_per_min: float, arrivals: Arrival
         size_kb=size,
         max_delay_ms=delay,
         slack_ms=delay - 2 * rng.uniform(*ACCESS_MS, n) - size * 8 / BIT_RATE_MBPS,
-        min_accuracy=np.array([a.accuracy for a in APPLICATIONS])[application],
+        min_accuracy=np.array([a.accuracy for a in APPLICATIONS], np.float64)[application],
         draw=rng.integers(0, 2**64, n, dtype=np.uint64),
         phase=rng.uniform(0, 1, n),
     )
