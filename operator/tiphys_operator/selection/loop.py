@@ -163,7 +163,7 @@ class SelectionLoop:
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
         busy = await self._busy_cores()
         history = np.array(policy.history) if policy.history else None
-        view = View(nodes, pods, self._prices.host_types(node for node in nodes.values() if node.usable), history, busy)
+        view = View(nodes, pods, self._prices.host_types(nodes.values()), history, busy)
         now_s = self._clock.now_s()
         # planners take milliseconds to seconds: the Lease must be renewed meanwhile
         result = await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, policy.chooser, view, now_s)

@@ -49,6 +49,7 @@ class Live:
         self.chooser = Chooser(self.spec)
         self.now_s = START_S
         self.busy_cores: dict[str, float] = {}
+        self.prices = PriceTable()
 
     def create(self, count: int, prefix: str = "p", **changes: Any) -> None:
         for index in range(count):
@@ -67,6 +68,6 @@ class Live:
 
     def interval(self, after_s: float = 10.0) -> Result:
         self.now_s += after_s
-        kinds = PriceTable().host_types(n for n in self.nodes.values() if n.usable)
+        kinds = self.prices.host_types(self.nodes.values())
         view = View(self.nodes, self.pods, kinds, None, self.busy_cores)
         return run_interval(self.memory, self.route, self.spec, "tiphys", self.chooser, view, self.now_s)

@@ -12,6 +12,7 @@ from tiphys_models.cloud.hosts import B2S, power_w
 from tiphys_models.selectors.protocol import Choice
 from tiphys_operator.selection.chooser import Chooser, hold
 from tiphys_operator.selection.memory import load
+from tiphys_operator.selection.prices import PriceTable
 
 ONLY_COST = {"cost": 1, "energy": 0, "response": 0, "sla": 0}
 ONLY_ENERGY = {"cost": 0, "energy": 1, "response": 0, "sla": 0}
@@ -256,6 +257,30 @@ def test_an_instance_type_without_a_price_is_still_a_host() -> None:
     live = Live(replace(node("odd"), instance_type="m7.huge"))
     live.create(1)
     assert live.interval().plan is not None
+
+
+@pytest.mark.parametrize("by", ["metanet", "dqn"])
+def test_learned_selectors_serve_nodes_of_any_type(by: str) -> None:
+    """What they read of a state names no type; plans, previews and bills use cores, price and power curve of whatever there is."""
+    among = ["cost-lean", "gobi", "one-per-host"]
+    live = Live(*(node(f"m-{i}", "m7") for i in range(3)), node("g-0", "c9"), by=by, among=among)
+    live.create(3, cores=0.4)
+    plan = live.interval().plan
+    assert plan is not None
+    assert live.memory.active in among
+    assert {c.candidate for c in live.memory.status.predicted_cost} == set(among)
+    assert sum(n.slots for f in plan.functions for n in f.nodes) >= 3
+
+
+def test_metanet_predicts_with_the_prices_of_the_nodes_that_are_there() -> None:
+    costs = []
+    for usd in (0.1, 1.0):
+        live = Live(node("m-0", "m7"), by="metanet", among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+        live.prices = PriceTable({"m7": (usd, None)})
+        live.create(2)
+        live.interval()
+        costs.append({c.candidate: c.cost for c in live.memory.status.predicted_cost}["cost-lean"])
+    assert costs[1] > 3 * costs[0]
 
 
 @pytest.mark.parametrize("by", ["metanet", "dqn", "ucb"])
