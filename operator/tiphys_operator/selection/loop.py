@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
-from tiphys_models.api.routing import Route
+from tiphys_models.api.routing import Route, Router
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
-from tiphys_models.cloud.state import HISTORY
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
-from tiphys_models.features.arrays import FloatArray
 from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics, SelectionError
 from tiphys_operator.observation import PolicySeen, SelectionSeen
@@ -52,8 +47,6 @@ class _Policy:
     """What may be said: the last choice whose plan is published."""
     problem: str = ""
     """Why the last interval came to nothing."""
-    history: deque[FloatArray] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    hosts: int = -1
 
 
 class SelectionLoop:
@@ -61,11 +54,12 @@ class SelectionLoop:
 
     def __init__(
         self, client: KubeClient, writer: Writer, checkpoint: Checkpoint, prices: PriceTable, metrics: OperatorMetrics, clock: Clock,
-        *, scheduler_name: str, prometheus: PrometheusClient | None = None,
+        *, own_namespace: str, scheduler_name: str, prometheus: PrometheusClient | None = None,
     ) -> None:  # fmt: skip
         self._client, self._writer, self._checkpoint, self._prices = client, writer, checkpoint, prices
         self._metrics, self._clock, self._scheduler_name = metrics, clock, scheduler_name
-        self._prometheus = prometheus
+        self._own_namespace, self._prometheus = own_namespace, prometheus
+        self._router = Router((), own_namespace)
         self._cluster = Cluster()
         self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
         self._pods = Reflector(client, "/api/v1/pods", PodSink(self._cluster, clock), clock, on_error=self._watch_failed)
@@ -77,6 +71,7 @@ class SelectionLoop:
 
     def see(self, policies: Sequence[PolicySeen]) -> None:
         """The policies there are now; another spec is chosen for at once."""
+        self._router = Router([p.route for p in policies if p.route is not None], self._own_namespace)
         wanted = {
             p.uid: p for p in policies if p.route is not None and p.route.spec.select is not None and not p.deleting and p.mode != "Off"
         }
@@ -162,15 +157,10 @@ class SelectionLoop:
             policy.chooser = await asyncio.to_thread(Chooser, select, learned)
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
         busy = await self._busy_cores()
-        history = np.array(policy.history) if policy.history else None
-        view = View(nodes, pods, self._prices.host_types(nodes.values()), history, busy)
+        view = View(nodes, pods, self._prices.host_types(nodes.values()), self._router, busy)
         now_s = self._clock.now_s()
         # planners take milliseconds to seconds: the Lease must be renewed meanwhile
         result = await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, policy.chooser, view, now_s)
-        if len(result.state.utilisation) != policy.hosts:
-            policy.history.clear()
-            policy.hosts = len(result.state.utilisation)
-        policy.history.append(result.state.utilisation)
         # first what must survive, then what others obey: killed in between, the next leader knows of the decision
         await self._save(uid, result.memory)
         if result.plan is not None:

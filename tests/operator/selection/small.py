@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.builders import policy_object
-from tiphys_models.api.routing import Route, route_of
+from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.selection import SelectSpec
 from tiphys_operator.selection.chooser import Chooser
 from tiphys_operator.selection.cluster import LiveNode, LivePod
@@ -50,6 +50,7 @@ class Live:
         self.now_s = START_S
         self.busy_cores: dict[str, float] = {}
         self.prices = PriceTable()
+        self.others: list[Route] = []
 
     def create(self, count: int, prefix: str = "p", **changes: Any) -> None:
         for index in range(count):
@@ -69,5 +70,5 @@ class Live:
     def interval(self, after_s: float = 10.0) -> Result:
         self.now_s += after_s
         kinds = self.prices.host_types(self.nodes.values())
-        view = View(self.nodes, self.pods, kinds, None, self.busy_cores)
+        view = View(self.nodes, self.pods, kinds, Router([self.route, *self.others]), self.busy_cores)
         return run_interval(self.memory, self.route, self.spec, "tiphys", self.chooser, view, self.now_s)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.builders import policy_object
 from tests.operator.selection.small import START_S, Live, node, policy
 from tiphys_models.api.reasons import ChoiceReason
+from tiphys_models.api.routing import route_of
 from tiphys_models.cloud.hosts import B2S, power_w
 from tiphys_models.selectors.protocol import Choice
 from tiphys_operator.selection.chooser import Chooser, hold
@@ -117,9 +120,12 @@ def test_other_pods_of_a_node_pay_their_share() -> None:
     assert live.memory.accounts[1].usd == pytest.approx(10 * B2S.usd_per_hour / 3600 / 4, rel=1e-6)
 
 
-def test_a_restart_goes_on_as_if_nothing_had_happened() -> None:
+@pytest.mark.parametrize(
+    "select", [{}, {"by": "metanet", "among": ["arima-aco", "graf", "cost-lean", "one-per-host"]}, {"among": ["arima-aco", "lstm-aco"]}]
+)
+def test_a_restart_goes_on_as_if_nothing_had_happened(select: dict[str, Any]) -> None:
     """Killed after the checkpoint was written: the next leader's choices, books and online state are those of one that lived on."""
-    lived, killed = Live(), Live()
+    lived, killed = Live(**select), Live(**select)
     for live in (lived, killed):
         live.create(3)
         live.interval()
@@ -138,6 +144,44 @@ def test_a_restart_goes_on_as_if_nothing_had_happened() -> None:
         live.interval()
     assert killed.memory.dump() == lived.memory.dump()
     assert killed.memory.status.learned == lived.memory.status.learned > 0
+
+
+def test_forecasters_look_back_over_a_restart() -> None:
+    live = Live()
+    for turn in range(3):
+        live.create(1, f"t{turn}", cores=1.0)
+        live.bind("b2s-0")
+        before = live.interval().state.history
+    live.memory = load(live.memory.dump())
+    after = live.interval().state.history
+    at = sorted(live.nodes).index("b2s-0")
+    assert before[:, at].tolist() == [0.5, 1.0, 1.0]  # the last row is the interval that has just ended, as forecasters learned it
+    assert after[:3].tolist() == before.tolist()
+
+
+def test_planners_start_from_the_plan_before() -> None:
+    live = Live()
+    live.create(3)
+    plan, state = live.interval().plan, live.interval().state
+    assert plan is not None
+    hosts = sorted(live.nodes)
+    assert {hosts[i] for i in state.previous_host.tolist()} == {n.node for f in plan.functions for n in f.nodes}
+    assert len(state.previous_application) == sum(n.slots for n in plan.functions[0].nodes)
+    gone = live.memory.placed[0][1]
+    del live.nodes[gone]
+    assert gone not in {sorted(live.nodes)[i] for i in live.interval().state.previous_host.tolist()}
+
+
+def test_pods_that_another_policy_decides_are_left_to_it() -> None:
+    live = Live()
+    rival = policy_object("rival", policy="hashing", selector={"matchLabels": {"app": "x"}})
+    live.others = [route_of(rival)]
+    live.create(2, "theirs", labels={"app": "x"})
+    live.create(1, "mine")
+    result = live.interval()
+    assert set(live.memory.tracked) == {"mine-0"}
+    assert result.plan is not None
+    assert sum(n.slots for n in result.plan.functions[0].nodes) == 2  # one waits, one more is expected
 
 
 def test_another_load_makes_another_candidate_the_best() -> None:
