@@ -101,7 +101,8 @@ def _learn(memory: Memory, chooser: Chooser, interval_s: float, learning: bool, 
 def _choose(memory: Memory, chooser: Chooser, spec: SelectSpec, found: Measured) -> tuple[Held, Choice]:
     active = memory.active if memory.active in chooser.among else ""
     if not len(found.tasks) or not found.hosts:
-        return Held(active or chooser.among[0], ChoiceReason.NOTHING_TO_PLACE if active else ChoiceReason.FIRST), Choice("", "")
+        idle = ChoiceReason.NOTHING_TO_PLACE if found.hosts else ChoiceReason.NO_USABLE_NODE
+        return Held(active or chooser.among[0], idle if active else ChoiceReason.FIRST), Choice("", "")
     held, choice = chooser.choose(memory.interval, found.state, found.tasks, spec, active, memory.switches_at_s)
     if spec.freeze and active:
         chooser.forget(memory.interval)

@@ -212,6 +212,68 @@ def test_nothing_to_place_changes_nothing() -> None:
     assert (again.reason, again.switched, live.memory.accounts) == (ChoiceReason.NOTHING_TO_PLACE, False, {})
 
 
+def test_without_a_usable_node_the_candidate_stays_and_its_plan_is_empty() -> None:
+    live = Live()
+    live.create(2)
+    live.interval()
+    active = live.memory.active
+    live.bind("b2s-0")
+    live.nodes = {name: replace(one, usable=False) for name, one in live.nodes.items()}
+    live.create(1, "late")
+    result = live.interval()
+    assert (result.reason, live.memory.active) == (ChoiceReason.NO_USABLE_NODE, active)
+    assert result.plan is not None
+    assert result.plan.functions == []
+    assert live.memory.accounts[1].usd > 0  # what runs on cordoned nodes is still paid
+    live.nodes = {name: replace(one, usable=True) for name, one in live.nodes.items()}
+    back = live.interval().plan
+    assert back is not None
+    assert back.functions
+
+
+def test_a_cluster_without_nodes_is_looked_at_all_the_same() -> None:
+    live = Live()
+    live.nodes.clear()
+    live.create(2)
+    assert live.interval().reason == ChoiceReason.FIRST
+    assert live.interval().reason == ChoiceReason.NO_USABLE_NODE
+
+
+def test_a_node_that_goes_takes_its_pods_from_the_books_and_leaves_the_plan() -> None:
+    live = Live(weights=ONLY_COST)
+    live.create(2)
+    plan = live.interval().plan
+    assert plan is not None
+    gone = plan.functions[0].nodes[0].node
+    live.bind(gone)
+    del live.nodes[gone]
+    live.pods.clear()
+    live.create(2, "again")
+    after = live.interval().plan
+    assert after is not None
+    assert gone not in {n.node for f in after.functions for n in f.nodes}
+    assert set(live.memory.tracked) == {"again-0", "again-1"}
+
+
+def test_a_candidate_that_is_taken_off_the_list_gives_way_and_what_it_decided_is_still_settled() -> None:
+    live = Live(among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+    live.create(2)
+    live.interval()
+    former = live.memory.active
+    live.bind("b2s-0")
+    live.interval()
+    rest = sorted({"cost-lean", "one-per-host", "energy-lean"} - {former})
+    live.route, live.spec = policy(among=rest, maxSwitchesPerHour=0, marginPercent=100)
+    live.chooser = Chooser(live.spec)
+    live.create(2, "q")
+    result = live.interval()
+    assert result.switched
+    assert live.memory.active in rest
+    live.end()
+    live.interval()
+    assert (live.memory.status.measured_candidate, live.memory.status.measured_interval) == (former, 1)
+
+
 def test_frozen_policies_keep_their_candidate_and_learn_nothing() -> None:
     live = Live(weights=ONLY_COST)
     live.create(2)
@@ -284,6 +346,13 @@ CHOICE = Choice("b", "BestPredicted", {"a": 10.0, "b": 9.0})
 def test_margin_and_limit_hold_the_active_candidate(active: str, margin: int, per_hour: int, wanted: tuple[str, ChoiceReason]) -> None:
     held = hold(CHOICE, active, ("a", "b"), margin, per_hour, [], START_S)
     assert (held.candidate, held.reason) == wanted
+
+
+@pytest.mark.parametrize("reason", [ChoiceReason.FALLBACK, ChoiceReason.EXPLORING])
+def test_a_selector_that_distrusts_itself_or_explores_is_not_held_by_its_own_predictions(reason: ChoiceReason) -> None:
+    dear = Choice("b", reason, {"a": 9.0, "b": 10.0})
+    assert hold(dear, "a", ("a", "b"), 5, 1, [], START_S).candidate == "b"
+    assert hold(dear, "a", ("a", "b"), 5, 0, [], START_S).reason == ChoiceReason.SWITCH_LIMIT
 
 
 def test_switches_of_more_than_an_hour_ago_do_not_count() -> None:
