@@ -30,8 +30,14 @@ class Kube:
         self.version = 1
         self.plan: dict[str, Any] | None = None
         self.fail = ""
+        self.asked = 0
+        self.open = asyncio.Event()
+        """Writes wait until it is set."""
+        self.open.set()
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> Any:
+        if self.fail == "read":
+            raise ApiError(500, "InternalError", "on purpose")
         if self.data is None:
             raise ApiError(404, "NotFound", path)
         return {"metadata": {"resourceVersion": str(self.version)}, "data": dict(self.data)}
@@ -47,6 +53,8 @@ class Kube:
 
     async def request(self, method: str, path: str, *, body: Any = None, **rest: Any) -> Any:
         kind = "plan" if "placementplans" in path else "checkpoint"
+        self.asked += 1
+        await self.open.wait()
         if self.fail == kind:
             raise ApiError(500, "InternalError", "on purpose")
         if method == "PATCH" and self.data is None:
@@ -80,17 +88,29 @@ def selecting(generation: int = 1, **select: Any) -> PolicySeen:
     return policy_seen(obj)
 
 
-@asynccontextmanager
-async def running(
-    kube: Kube, policy: PolicySeen, news: Callable[[SelectionLoop], None] = lambda made: None
-) -> AsyncGenerator[SelectionLoop, None]:
+def loop_on(kube: Kube, policy: PolicySeen, metrics: OperatorMetrics | None = None) -> SelectionLoop:
     client, writer, clock = cast("KubeClient", kube), cast("Writer", Unfenced()), SystemClock()
     checkpoint = Checkpoint(client, writer, "tiphys-system", "tiphys-selection")
     made = SelectionLoop(
-        client, writer, checkpoint, PriceTable(), OperatorMetrics(), clock, own_namespace="tiphys-system", scheduler_name="tiphys"
+        client,
+        writer,
+        checkpoint,
+        PriceTable(),
+        metrics or OperatorMetrics(),
+        clock,
+        own_namespace="tiphys-system",
+        scheduler_name="tiphys",
     )
-    made.on_news = lambda: news(made)
     made.see([policy])
+    return made
+
+
+@asynccontextmanager
+async def running(
+    kube: Kube, policy: PolicySeen, news: Callable[[SelectionLoop], None] = lambda made: None, metrics: OperatorMetrics | None = None
+) -> AsyncGenerator[SelectionLoop, None]:
+    made = loop_on(kube, policy, metrics)
+    made.on_news = lambda: news(made)
     task = asyncio.create_task(made.run())
     try:
         yield made

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from tests.operator.selection.harness import UID, Kube, running, selecting, until
+from tests.operator.selection.harness import UID, Kube, loop_on, running, selecting, until
 from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.selection import loop as loop_module
+from tiphys_operator.selection.interval import run_interval
 from tiphys_operator.selection.loop import SelectionLoop
-from tiphys_operator.selection.memory import load
+from tiphys_operator.selection.memory import Memory, load
 
 
 async def test_what_must_survive_is_written_before_what_others_obey_and_the_status_comes_last() -> None:
@@ -45,6 +50,111 @@ async def test_death_between_checkpoint_and_plan_is_made_good_by_the_next_leader
     after = load(kube.data[UID])
     assert after.tracked == left.tracked
     assert after.accounts.items() >= left.accounts.items()
+
+
+async def test_death_between_plan_and_status_leaves_the_plan_in_force_and_the_news_to_the_next_leader() -> None:
+    kube = Kube()
+    async with running(kube, selecting()):
+        await until(lambda: kube.plan is not None)
+        # dead before anybody asked what to write into the status
+    assert kube.plan is not None
+    assert kube.data is not None
+    planner, left = kube.plan["spec"]["planner"], load(kube.data[UID])
+    async with running(kube, selecting()) as made:
+        assert made.found()["a/p"].status is None  # until it has looked, the status that stands there stays
+        await until(lambda: made.found()["a/p"].status)
+        found = made.found()["a/p"]
+    assert found.status is not None
+    assert (found.active, found.status.last_switch) == (planner, left.status.last_switch)
+    assert left.status.last_switch is not None
+
+
+async def test_a_spec_edited_while_its_interval_runs_is_chosen_for_right_after_it() -> None:
+    kube = Kube()
+    kube.open.clear()
+    async with running(kube, selecting(intervalSeconds=600)) as made:
+        await until(lambda: kube.asked)
+        made.see([selecting(2, intervalSeconds=600, among=["one-per-host", "energy-lean"])])
+        kube.open.set()
+        await until(lambda: made.found()["a/p"].generation == 2)
+        assert made.found()["a/p"].active in ("one-per-host", "energy-lean")
+    assert kube.plan is not None
+    assert kube.plan["spec"]["policyGeneration"] == 2
+
+
+async def test_a_policy_deleted_while_its_interval_runs_leaves_no_plan_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, begun, go_on = Kube(), threading.Event(), threading.Event()
+
+    def slowly(*parts: Any) -> Any:
+        begun.set()
+        go_on.wait(5)
+        return run_interval(*parts)
+
+    monkeypatch.setattr(loop_module, "run_interval", slowly)
+    async with running(kube, selecting()) as made:
+        await until(begun.is_set)
+        made.see([])
+        go_on.set()
+        await asyncio.sleep(0.1)
+    assert (kube.writes, kube.plan) == ([], None)
+
+
+async def test_an_interval_that_fails_halfway_or_runs_away_leaves_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, metrics, go_on = Kube(), OperatorMetrics(), threading.Event()
+
+    def breaks(memory: Memory, *parts: Any) -> Any:
+        memory.interval += 10
+        raise ValueError("a planner's mistake")
+
+    def runs_away(memory: Memory, *parts: Any) -> Any:
+        go_on.wait(5)
+        memory.interval += 100
+
+    def failing() -> float | None:
+        return metrics.registry.get_sample_value("tiphys_operator_selection_failing")
+
+    monkeypatch.setattr(loop_module, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(loop_module, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(loop_module, "run_interval", breaks)
+    async with running(kube, selecting(), metrics=metrics) as made:
+        await until(lambda: "mistake" in made.found()["a/p"].problem)
+        assert failing() == 1
+        monkeypatch.setattr(loop_module, "run_interval", runs_away)
+        made.see([selecting(2)])
+        await until(lambda: "TimeoutError" in made.found()["a/p"].problem)
+        monkeypatch.setattr(loop_module, "run_interval", run_interval)
+        go_on.set()
+        made.see([selecting(3)])
+        await until(lambda: made.found()["a/p"].status)
+        status = made.found()["a/p"].status
+        assert status is not None
+        assert (status.interval, failing()) == (1, 0)
+
+
+async def test_what_was_learned_is_waited_for_and_the_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_AGAIN_S", 0.05)
+    kube = Kube()
+    kube.fail = "read"
+    async with running(kube, selecting()) as made:
+        await until(lambda: "cannot be read" in made.found()["a/p"].problem)
+        assert made.overdue_s() > 0
+        kube.fail = ""
+        await until(lambda: made.found()["a/p"].status)
+        assert made.found()["a/p"].problem == ""
+        assert made.overdue_s() < 0
+
+
+async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_first_list() -> None:
+    kube = Kube()
+
+    async def broken(*parts: Any, **rest: Any) -> AsyncGenerator[dict[str, Any], None]:
+        raise TypeError("a mistake")
+        yield {}
+
+    kube.pages = broken  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        with pytest.raises(TypeError, match="a mistake"):
+            await loop_on(kube, selecting()).run()
 
 
 async def test_a_checkpoint_that_cannot_be_written_stops_nothing() -> None:
