@@ -57,6 +57,8 @@ class Reason(StrEnum):
     """Selecting=False: nodes or pods cannot be watched; the active candidate stays."""
     PRICES_MISSING = "PricesMissing"
     """Selecting=True, but some nodes have an instance type without a price; they count as the dearest known core by core."""
+    CANDIDATES_UNKNOWN = "CandidatesUnknown"
+    """Selecting=True, but the learned selector was trained without some of the candidates and never chooses them."""
     SWITCHED = "Switched"
     """Event only: another candidate decides from now on."""
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
+from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.routing import Route, Router
 from tiphys_models.api.scheduling_policy import API_VERSION
-from tiphys_models.api.selection import SelectSpec
+from tiphys_models.api.selection import SelectionStatus, SelectorName, SelectSpec
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
@@ -35,6 +36,8 @@ _SYNC_S = 0.1
 _LONGEST_S = 60.0
 """Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away."""
 _NOT_FOUND = 404
+_LEARNED = (SelectorName.METANET, SelectorName.DQN)
+_JUDGED = set(ChoiceReason) - {ChoiceReason.FIRST, ChoiceReason.NOTHING_TO_PLACE, ChoiceReason.NO_USABLE_NODE}
 
 
 @dataclass(slots=True)
@@ -109,7 +112,7 @@ class SelectionLoop:
             return SelectionSeen("", 0, None, policy.problem or self._blocked)
         types = {node.instance_type for node in self._cluster.nodes.values() if node.usable}
         unpriced = tuple(sorted(kind or "without a type" for kind in types if not self._prices.knows(kind)))
-        return replace(told, problem=policy.problem, frozen=select.freeze, unpriced=unpriced)
+        return replace(told, problem=policy.problem, frozen=select.freeze, unpriced=unpriced, unjudged=_unjudged(select, told.status))
 
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
@@ -273,3 +276,11 @@ class SelectionLoop:
         self._metrics.selection_error(SelectionError.WATCH)
         self._blocked = f"{path}: {error}; the operator needs list and watch on nodes and pods"
         log.warning("selection cannot watch, trying again", extra={"fields": {"path": path, "error": str(error)}})
+
+
+def _unjudged(select: SelectSpec, status: SelectionStatus | None) -> tuple[str, ...]:
+    """Candidates of which a learned selector says nothing. Others need time for all of them, or say something of any."""
+    if status is None or select.by not in _LEARNED or status.reason not in _JUDGED:
+        return ()
+    judged = {predicted.candidate for predicted in status.predicted_cost}
+    return tuple(name for name in select.among if name not in judged)

@@ -157,6 +157,16 @@ async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_firs
             await loop_on(kube, selecting()).run()
 
 
+@pytest.mark.parametrize(
+    ("among", "unjudged"),
+    [(["cost-lean", "greedy"], ("greedy",)), (["greedy", "hashing"], ("greedy", "hashing")), (["gobi", "cost-lean"], ())],
+)
+async def test_candidates_that_a_learned_selector_does_not_know_are_named(among: list[str], unjudged: tuple[str, ...]) -> None:
+    async with running(Kube(), selecting(by="metanet", among=among)) as made:
+        await until(lambda: made.found()["a/p"].status)
+        assert made.found()["a/p"].unjudged == unjudged
+
+
 async def test_a_checkpoint_that_cannot_be_written_stops_nothing() -> None:
     kube = Kube()
     kube.fail = "checkpoint"
