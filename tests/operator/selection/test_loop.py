@@ -148,8 +148,9 @@ async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_firs
     kube = Kube()
 
     async def broken(*parts: Any, **rest: Any) -> AsyncGenerator[dict[str, Any], None]:
+        for page in list[dict[str, Any]]():
+            yield page
         raise TypeError("a mistake")
-        yield {}
 
     kube.pages = broken  # type: ignore[method-assign]
     async with asyncio.timeout(5):
