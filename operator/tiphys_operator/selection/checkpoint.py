@@ -48,7 +48,7 @@ class Checkpoint:
         text = memory.dump()
         if len(text) > room:  # forecasters start anew after a restart: that is less than losing all of it
             text = memory.model_copy(update={"history": History()}).dump()
-        self._unwritten[uid] = text
+        self._unwritten = {key: value for key, value in self._unwritten.items() if key in living} | {uid: text}
         if len(text) > room:
             raise Unavailable(f"what {len(self._data)} policies have learned does not fit into one ConfigMap")
         obj = await self._write({**gone, uid: text})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,16 @@ async def test_a_spec_edited_while_its_interval_runs_is_chosen_for_right_after_i
         assert made.found()["a/p"].active in ("one-per-host", "energy-lean")
     assert kube.plan is not None
     assert kube.plan["spec"]["policyGeneration"] == 2
+
+
+async def test_a_policy_that_is_off_for_a_while_forgets_nothing() -> None:
+    kube, off = Kube(), "11111111-2222-4333-8444-555555555555"
+    kube.data = {off: '{"interval":9}'}
+    idle = replace(selecting(), uid=off, name="q", mode="Off")
+    async with running(kube, selecting()) as made:
+        made.see([selecting(), idle])
+        await until(lambda: made.found()["a/p"].status)
+    assert kube.data[off] == '{"interval":9}'
 
 
 async def test_a_policy_deleted_while_its_interval_runs_leaves_no_plan_behind(monkeypatch: pytest.MonkeyPatch) -> None:
