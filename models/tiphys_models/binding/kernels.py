@@ -95,7 +95,7 @@ def suits(c: Candidates) -> BoolArray:
 
 
 def fits(c: Candidates, ceiling: float) -> BoolArray:
-    """Constraint (2), up to a share of the capacity: views are a little old, and queues grow before the end is reached."""
+    """Constraint (2), up to a share of the capacity."""
     return c.load_qps + c.added_qps <= ceiling * c.capacity_qps
 
 

@@ -14,7 +14,7 @@ from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import BoolArray, FloatArray
 
 CEILING = 0.9
-"""Share of a capacity that is given away: of the simulated ceilings the best for every policy but one (docs/binding.md)."""
+"""Share of a capacity that is given away: views are a little old, and queues grow before the end is reached."""
 
 
 @dataclass(frozen=True, slots=True)
