@@ -92,7 +92,7 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
         "over_time": next((p.over_time for p in played if p.over_time), {}),
-        "switched": {p.job.seed: p.switched for p in played if p.job.trace},
+        "switched": {str(p.job.seed): p.switched for p in played if p.job.trace},
     }
 
 
