@@ -99,16 +99,12 @@ bench: $(VENV)/.dev ## the published benchmarks, with --check (the simulator's t
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
 	$(BIN)/tiphys bench placement --check --out out/bench/placement
 
-image: ## container images of operator and extender
-	@builder=$$(command -v docker || command -v buildah) || { echo "image: needs docker or buildah"; exit 1; }; \
-	for target in operator extender; do \
-	  case $$builder in \
-	    *docker) docker build --target $$target -t tiphys/$$target:dev . ;; \
-	    *) buildah build --layers --target $$target -t tiphys/$$target:dev . ;; \
-	  esac || exit 1; done
+image: $(VENV)/.run ## container images of operator and extender, and how large they are
+	$(BIN)/tiphys kind images
 
-kind-e2e: $(VENV)/.dev tools ## the cluster tests on a kind cluster (needs docker and kind)
-	$(BIN)/pytest e2e -q --cluster=kind
+kind-e2e: $(VENV)/.dev ## real nodes: images, kind cluster (Docker, or podman as root), chart, tests, delete (KEEP=1 keeps it, EXISTING=1 uses KUBECONFIG, K8S=1.35)
+	$(BIN)/tiphys kind packages
+	$(BIN)/tiphys kind e2e $(if $(KEEP),--keep) $(if $(EXISTING),--existing) $(if $(K8S),--kubernetes=$(K8S))
 
 clean: ## remove what make made inside the clone (the tool cache outside stays)
 	rm -rf $(VENV) $(VENV_TRAIN) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

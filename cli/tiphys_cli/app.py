@@ -38,6 +38,7 @@ PARTS: dict[str, Part] = {
     "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
     "model": Part("tiphys_cli.model.commands", "model_app", "Learned models of a cluster: publish, list."),
     "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),
+    "kind": Part("tiphys_cli.cluster.kind.commands", "kind_app", "Real nodes: kind on Docker, or on podman without Docker and registry."),
     "tools": Part("tiphys_cli.tools.commands", "tools_app", "Programs of the local control plane: build, find, list."),
 }
 
