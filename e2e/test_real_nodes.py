@@ -79,7 +79,9 @@ def worker_names(api: ApiClient) -> list[str]:
 def ready(api: ApiClient, namespace: str, deployment: str) -> bool:
     found = api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
     status = found.get("status") or {}
-    return bool(status.get("observedGeneration") == found["metadata"]["generation"] and status.get("readyReplicas") == found["spec"]["replicas"])
+    return bool(
+        status.get("observedGeneration") == found["metadata"]["generation"] and status.get("readyReplicas") == found["spec"]["replicas"]
+    )
 
 
 def pod(name: str, code: str = SLEEP, image: str = IMAGE, **container: Any) -> dict[str, Any]:
@@ -250,14 +252,20 @@ def test_upgrade_rollback_and_uninstall_leave_workloads_and_custom_resources_alo
     labels = workload["metadata"]["labels"]
     body = {
         "metadata": {"name": "web"},
-        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": workload["spec"]}},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": workload["spec"]},
+        },
     }
     api.create(f"/apis/apps/v1/namespaces/{active}/deployments", body)
     wait_until(lambda: ready(api, active, "web"), RUN_S, "the workload runs")
 
     def running() -> set[tuple[str, int]]:
         pods = api.items(f"/api/v1/namespaces/{active}/pods")
-        return {(p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"]) for p in pods if p["status"]["phase"] == "Running"}
+        return {
+            (p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"]) for p in pods if p["status"]["phase"] == "Running"
+        }
 
     before = running()
     assert len(before) == 2

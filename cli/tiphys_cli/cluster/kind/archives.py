@@ -5,7 +5,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tiphys_cli.tools.golang import host_platform
@@ -18,8 +18,6 @@ class Layer:
     files: Mapping[str, Path]
     """Path in the image → file here; all become executable and root's."""
     entrypoint: Sequence[str] = ()
-    links: Mapping[str, str] = field(default_factory=dict)
-    """Symbolic links: path in the image → target."""
 
 
 def write_image(archive: Path, names: Sequence[str], layer: Layer) -> None:
@@ -46,7 +44,7 @@ def write_image(archive: Path, names: Sequence[str], layer: Layer) -> None:
 def _layer_tar(layer: Layer) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        parents = {str(parent) for name in (*layer.files, *layer.links) for parent in Path(name.lstrip("/")).parents if parent.name}
+        parents = {str(parent) for name in layer.files for parent in Path(name.lstrip("/")).parents if parent.name}
         for name in sorted(parents):
             directory = _member(name, 0)
             directory.type = tarfile.DIRTYPE
@@ -54,10 +52,6 @@ def _layer_tar(layer: Layer) -> bytes:
         for name, source in sorted(layer.files.items()):
             with source.open("rb") as content:
                 tar.addfile(_member(name.lstrip("/"), source.stat().st_size), content)
-        for name, target in sorted(layer.links.items()):
-            link = _member(name.lstrip("/"), 0)
-            link.type, link.linkname = tarfile.SYMTYPE, target
-            tar.addfile(link)
     return buffer.getvalue()
 
 

@@ -130,7 +130,15 @@ class KindCluster(KubeCluster):
         wanted: dict[str, Any] = yaml.safe_load(options.config.read_text(encoding="utf-8"))
         config.write_text(yaml.safe_dump(engine.adapted(wanted), sort_keys=False), encoding="utf-8")
         image = engine.node_image()
-        arguments = ["--config", str(config), "--kubeconfig", str(self.kubeconfig), "--wait", "120s", *(["--image", image] if image else [])]
+        arguments = [
+            "--config",
+            str(config),
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--wait",
+            "120s",
+            *(["--image", image] if image else []),
+        ]
         self.run_kind("create", "cluster", "--name", options.name, *arguments)
         if address := engine.address(f"{options.name}-control-plane"):
             text = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ Name = Annotated[str, typer.Option(help="name of the cluster")]
 
 @kind_app.command()
 def up(name: Name = "tiphys", kubernetes: Kubernetes = DEFAULT_KUBERNETES) -> None:
-    """Build the project's images, create a cluster, load them, and leave it running."""
+    """Build the project's images, create a cluster, load them, leave it running; standard output is for `eval`."""
     with reported_errors():
         cluster = KindCluster(KindOptions(name=name, kubernetes=kubernetes, keep=True))
         _check(cluster)
@@ -38,12 +38,11 @@ def up(name: Name = "tiphys", kubernetes: Kubernetes = DEFAULT_KUBERNETES) -> No
         cluster.start()
         for image in made:
             cluster.load_image(image.archive)
-        console = make_console()
-        console.print(f"Kubernetes {cluster.version} on {cluster.engine.name}: {', '.join(image.name for image in made)}", markup=False)
-        console.print(f"export KUBECONFIG={cluster.kubeconfig}", markup=False)
-        programs = {cluster.toolbox.path(program).parent for program in ("kubectl", "helm")}
-        console.print(f"export PATH=$PATH:{':'.join(map(str, programs))}", markup=False)
-        console.print("end it with: tiphys kind down", markup=False)
+        said = make_console(stderr=True)
+        said.print(f"Kubernetes {cluster.version} on {cluster.engine.name} with {', '.join(image.name for image in made)}", markup=False)
+        said.print("end it with: tiphys kind down", markup=False)
+        programs = os.pathsep.join(sorted({str(cluster.toolbox.path(program).parent) for program in ("kubectl", "helm")}))
+        typer.echo(f"export KUBECONFIG={cluster.kubeconfig}\nexport PATH=$PATH:{programs}")
 
 
 @kind_app.command()

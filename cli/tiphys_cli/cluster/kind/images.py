@@ -19,7 +19,18 @@ from tiphys_cli.tools.toolbox import Toolbox
 SERVICES = ("operator", "extender")
 """What a release needs; `trainer` is built when asked for."""
 _REPOSITORY = "ghcr.io/tiphys-io/tiphys-{}"
-_SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements", "operator", "extender", "models", "cli")
+_SOURCES = (
+    "Dockerfile",
+    ".dockerignore",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "requirements",
+    "operator",
+    "extender",
+    "models",
+    "cli",
+)
 _CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _PIP_CONFIG = Path("/etc/pip.conf")
 # python and venv under the names that the Dockerfile knows them by; $0 is the tree, $1 the suite, $2 the mirror.
@@ -52,7 +63,7 @@ def build(toolbox: Toolbox, source: Path, targets: Sequence[str] = SERVICES) -> 
     engine = "docker" if docker_answers() else "buildah"
     home = toolbox.cache_dir / "kind" / "images"
     home.mkdir(parents=True, exist_ok=True)
-    key = _key(source, engine)
+    key = content_key(source, engine)
     made = []
     with exclusive(home / ".lock", lambda: None):
         for target in targets:
@@ -95,7 +106,7 @@ def _buildah(source: Path, target: str, name: str, archive: Path, home: Path) ->
     run_apart(["buildah", *storage, "push", name, f"docker-archive:{archive}:{name}"], f"writing {archive.name}")
 
 
-def _key(source: Path, engine: str) -> str:
+def content_key(source: Path, engine: str) -> str:
     """Sixteen hex digits of what the build reads."""
     digest = hashlib.sha256(f"{engine} {_BASE}".encode())
     for name in _SOURCES:

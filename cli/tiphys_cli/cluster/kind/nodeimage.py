@@ -20,7 +20,7 @@ from tiphys_cli.tools.toolbox import Toolbox
 NODE_PROGRAMS = ("kubelet", "kubeadm", "kubectl")
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns")
 _REPOSITORY = "localhost/tiphys/node"
-_PAUSE = "registry.k8s.io/pause:3.10"
+PAUSE = "registry.k8s.io/pause:3.10"
 """The name in node/containerd.toml; kubeadm may know a later one."""
 
 
@@ -57,9 +57,7 @@ def component_images(kubeadm: Path, version: str) -> dict[str, str]:
     return {name.rpartition("/")[2].partition(":")[0]: name for name in names}
 
 
-def _make(
-    toolbox: Toolbox, programs: Mapping[str, Path], recipe: Path, name: str, scratch: Path, detail: Callable[[str], None]
-) -> None:
+def _make(toolbox: Toolbox, programs: Mapping[str, Path], recipe: Path, name: str, scratch: Path, detail: Callable[[str], None]) -> None:
     tree, bits = scratch / "tree", scratch / "programs"
     bits.mkdir()
     for program in NODE_PROGRAMS:
@@ -73,7 +71,7 @@ def _make(
     for component in COMPONENTS:
         write_image(tree / "kind" / "images" / f"{component}.tar", [names[component]], _layer(component, programs[component], tree))
     pause = Layer({"/pause": tree / "bin" / "busybox"}, ("/pause", "sleep", "2147483647"))
-    write_image(tree / "kind" / "images" / "pause.tar", [names["pause"], _PAUSE], pause)
+    write_image(tree / "kind" / "images" / "pause.tar", [names["pause"], PAUSE], pause)
     (tree / "kind" / "version").write_text(version, encoding="utf-8")
     detail("packing")
     changes = ("ENV container=podman", "STOPSIGNAL SIGRTMIN+3", 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]')
