@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.chart.rendering import CHART, helm
 
 from e2e.conftest import exists, wait_until
+from e2e.test_chart_release import write_certificates
 from tiphys_cli.cluster.api import STRATEGIC_MERGE_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.kind.cluster import KindCluster
@@ -243,6 +245,25 @@ def run_helm(cluster: Cluster, *arguments: str) -> None:
     command = [str(helm()), *arguments, "--namespace", HOME, "--kubeconfig", str(cluster.kubeconfig)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL)
     assert run.returncode == 0, run.stderr
+
+
+def test_an_extender_behind_a_service_is_asked_over_mutual_tls(
+    request: pytest.FixtureRequest, cluster: Cluster, api: ApiClient, active: str, tmp_path: Path
+) -> None:
+    files = write_certificates(tmp_path, f"tiphys-extender.{HOME}.svc")
+    for side in ("server", "client"):
+        data = {f"tls.{kind}": files[f"{side}.{kind}"].read_text() for kind in ("crt", "key")}
+        body = {"metadata": {"name": f"e2e-{side}"}, "type": "kubernetes.io/tls", "stringData": data}
+        api.create(f"/api/v1/namespaces/{HOME}/secrets", body)
+        request.addfinalizer(lambda side=side: api.delete(f"/api/v1/namespaces/{HOME}/secrets/e2e-{side}"))
+    settings = {"enabled": "true", "tls.serverSecretName": "e2e-server", "tls.clientSecretName": "e2e-client"}
+    flags = [part for key, value in settings.items() for part in ("--set", f"extender.service.{key}={value}")]
+    authority = ("--set-file", f"extender.service.tls.ca.bundle={files['ca.crt']}")
+    request.addfinalizer(lambda: run_helm(cluster, "rollback", "tiphys", "1", "--wait", "--timeout", "2m"))
+    run_helm(cluster, "upgrade", "tiphys", str(CHART), *flags, *authority, "--wait", "--timeout", "2m")
+    create(api, active, pod("over-tls"))
+    wait_phase(api, active, ["over-tls"], "Running")
+    assert explain(cluster, active, "over-tls")["outcome"] == "scored"
 
 
 def test_upgrade_rollback_and_uninstall_leave_workloads_and_custom_resources_alone(cluster: Cluster, api: ApiClient, active: str) -> None:

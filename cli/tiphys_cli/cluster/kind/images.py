@@ -57,9 +57,14 @@ class ProjectImage:
         return self.archive.stat().st_size / 2**20
 
 
+def name_of(target: str, source: Path) -> str:
+    """The name by which the chart of these sources asks for the image."""
+    chart = yaml.safe_load((source / "helm" / "tiphys" / "Chart.yaml").read_text(encoding="utf-8"))
+    return f"{_REPOSITORY.format(target)}:{chart['appVersion']}"
+
+
 def build(toolbox: Toolbox, source: Path, targets: Sequence[str] = SERVICES) -> list[ProjectImage]:
     """Images of these targets of the Dockerfile; built unless the sources are those of the archive that is there."""
-    version = yaml.safe_load((source / "helm" / "tiphys" / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
     engine = "docker" if docker_answers() else "buildah"
     home = toolbox.cache_dir / "kind" / "images"
     home.mkdir(parents=True, exist_ok=True)
@@ -67,7 +72,7 @@ def build(toolbox: Toolbox, source: Path, targets: Sequence[str] = SERVICES) -> 
     made = []
     with exclusive(home / ".lock", lambda: None):
         for target in targets:
-            image = ProjectImage(f"{_REPOSITORY.format(target)}:{version}", home / f"{target}-{key}.tar")
+            image = ProjectImage(name_of(target, source), home / f"{target}-{key}.tar")
             with toolbox.progress.step(f"image {image.name} with {engine}"):
                 if not image.archive.exists():
                     for old in home.glob(f"{target}-*.tar"):
