@@ -143,7 +143,8 @@ class KindCluster(KubeCluster):
             "120s",
             *(["--image", image] if image else []),
         ]
-        self.run_kind("create", "cluster", "--name", options.name, *arguments)
+        # Retained, for whoever looks into a failure: everything is removed with the run.
+        self.run_kind("create", "cluster", "--name", options.name, "--retain", *arguments)
         if address := engine.address(f"{options.name}-control-plane"):
             text = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
             text["clusters"][0]["cluster"]["server"] = f"https://{address}:6443"

@@ -4,6 +4,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from tiphys_cli.cluster.errors import ClusterError
 
@@ -36,3 +37,8 @@ def run_apart(argv: Sequence[str], what: str) -> None:
     if answer.returncode != 0:
         tail = "\n".join(answer.stderr.decode(errors="replace").splitlines()[-25:])
         raise ClusterError(f"{what} failed:\n{tail}")
+
+
+def store_image(tree: Path, command: Sequence[str], what: str) -> None:
+    """Hand a root file system to `podman import`."""
+    run_apart(["bash", "-o", "pipefail", "-c", 'tar --numeric-owner -C "$0" -cf - . | "$@"', str(tree), *command], what)

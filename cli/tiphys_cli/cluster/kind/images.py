@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from tiphys_cli.cluster.errors import ClusterError
-from tiphys_cli.cluster.kind.debian import BUILD_DEADLINE_S, SUITE, mirror, run_apart
+from tiphys_cli.cluster.kind.debian import BUILD_DEADLINE_S, SUITE, mirror, run_apart, store_image
 from tiphys_cli.cluster.kind.engines import docker_answers
 from tiphys_cli.tools.locks import exclusive
 from tiphys_cli.tools.toolbox import Toolbox
@@ -93,22 +93,25 @@ def _docker(source: Path, target: str, name: str, archive: Path, _home: Path) ->
 
 
 def _buildah(source: Path, target: str, name: str, archive: Path, home: Path) -> None:
-    store = home / "buildah"
-    storage = ["--root", str(store), "--runroot", str(archive.parent / "state"), "--storage-driver", "overlay"]
-    base = f"localhost/tiphys/python:{SUITE}"
-    if not (store / f"{SUITE}.made").exists():
-        tree = archive.parent / "base"
+    with tempfile.TemporaryDirectory(prefix="tiphys-") as state:  # podman takes no runroot of more than 50 characters
+        storage = ["--root", str(home / "buildah"), "--runroot", state, "--storage-driver", "overlay"]
+        base = _base_image(storage, home / f"{SUITE}.made", archive.parent / "base")
+        # Isolation by chroot needs no cgroups and no capability that a container may lack. pip gets what the host trusts.
+        trusted = [(Path(os.environ.get("SSL_CERT_FILE", _CA_BUNDLE)), _CA_BUNDLE), (_PIP_CONFIG, _PIP_CONFIG)]
+        volumes = [f"--volume={here}:{there}:ro" for here, there in trusted if here.exists()]
+        options = ["--pull-never", "--isolation=chroot", "--ulimit=nofile=1024:1024", "--layers", f"--build-arg=PYTHON={base}", *volumes]
+        run_apart(["buildah", *storage, "build", *options, "--target", target, "--tag", name, str(source)], f"building {name}")
+        run_apart(["buildah", *storage, "push", name, f"docker-archive:{archive}:{name}"], f"writing {archive.name}")
+
+
+def _base_image(storage: Sequence[str], made: Path, tree: Path) -> str:
+    """A Debian root with Python in the store, made once."""
+    name = f"localhost/tiphys/python:{SUITE}"
+    if not made.exists():
         run_apart(["bash", "-c", _BASE, str(tree), SUITE, mirror()], "making the base image")
-        pipe = 'tar --numeric-owner -C "$0" -cf - . | "$@"'
-        podman = ["podman", *storage, "import", "-", base]
-        run_apart(["bash", "-o", "pipefail", "-c", pipe, str(tree), *podman], "storing the base image")
-        (store / f"{SUITE}.made").touch()
-    # Isolation by chroot needs no cgroups and no capability that a container may lack. pip gets what the host trusts.
-    trusted = [(Path(os.environ.get("SSL_CERT_FILE", _CA_BUNDLE)), _CA_BUNDLE), (_PIP_CONFIG, _PIP_CONFIG)]
-    volumes = [f"--volume={here}:{there}:ro" for here, there in trusted if here.exists()]
-    options = ["--pull-never", "--isolation=chroot", "--ulimit=nofile=1024:1024", "--layers", f"--build-arg=PYTHON={base}", *volumes]
-    run_apart(["buildah", *storage, "build", *options, "--target", target, "--tag", name, str(source)], f"building {name}")
-    run_apart(["buildah", *storage, "push", name, f"docker-archive:{archive}:{name}"], f"writing {archive.name}")
+        store_image(tree, ["podman", *storage, "import", "-", name], "storing the base image")
+        made.touch()
+    return name
 
 
 def content_key(source: Path, engine: str) -> str:

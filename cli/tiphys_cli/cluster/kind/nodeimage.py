@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.kind.archives import Layer, write_image
-from tiphys_cli.cluster.kind.debian import SUITE, mirror, run_apart
+from tiphys_cli.cluster.kind.debian import SUITE, mirror, run_apart, store_image
 from tiphys_cli.tools.golang import build_environment, find_go, install_go
 from tiphys_cli.tools.locks import exclusive
 from tiphys_cli.tools.toolbox import Toolbox
@@ -70,15 +70,16 @@ def _make(toolbox: Toolbox, programs: Mapping[str, Path], recipe: Path, name: st
     names = component_images(programs["kubeadm"], version)
     for component in COMPONENTS:
         write_image(tree / "kind" / "images" / f"{component}.tar", [names[component]], _layer(component, programs[component], tree))
-    pause = Layer({"/pause": tree / "bin" / "busybox"}, ("/pause", "sleep", "2147483647"))
+    # busybox is what it is called.
+    pause = Layer({"/bin/sleep": tree / "bin" / "busybox"}, ("/bin/sleep", "2147483647"))
     write_image(tree / "kind" / "images" / "pause.tar", [names["pause"], PAUSE], pause)
     (tree / "kind" / "version").write_text(version, encoding="utf-8")
     detail("packing")
     changes = ("ENV container=podman", "STOPSIGNAL SIGRTMIN+3", 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]')
-    podman = ["podman", "--root", str(scratch / "store"), "--runroot", str(scratch / "state"), "--storage-driver", "overlay"]
-    command = [*podman, "import", *(part for change in changes for part in ("--change", change)), "-", name]
-    pipe = 'tar --numeric-owner -C "$0" -cf - . | "$@"'
-    run_apart(["bash", "-o", "pipefail", "-c", pipe, str(tree), *command], "storing the node image")
+    with tempfile.TemporaryDirectory(prefix="tiphys-") as state:  # podman takes no runroot of more than 50 characters
+        podman = ["podman", "--root", str(scratch / "store"), "--runroot", state, "--storage-driver", "overlay"]
+        command = [*podman, "import", *(part for change in changes for part in ("--change", change)), "-", name]
+        store_image(tree, command, "storing the node image")
 
 
 def _layer(component: str, program: Path, tree: Path) -> Layer:

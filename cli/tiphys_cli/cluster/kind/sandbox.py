@@ -35,7 +35,7 @@ network_config_dir = "{directory}/networks"
 _STORAGE = """\
 [storage]
 driver = "overlay"
-runroot = "{directory}/state"
+runroot = "/run/podman"
 graphroot = "{directory}/storage"
 [storage.options]
 additionalimagestores = ["{images}"]
