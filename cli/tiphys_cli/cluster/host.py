@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 _COMMAND_DEADLINE_S = 120.0
+_DYING_S = 10.0
+"""For processes that were killed with their namespace."""
 
 
 def note(
@@ -43,9 +46,13 @@ def restore(run_dir: Path) -> None:
     for name in noted["made"]:
         with suppress(OSError):
             Path(name).rmdir()
-    for name in noted["cgroups"]:
-        for hierarchy in _CGROUPS.glob("*/"):
-            remove_empty(hierarchy / name)
+    groups = [hierarchy / name for name in noted["cgroups"] for hierarchy in _CGROUPS.glob("*/")]
+    end = time.monotonic() + _DYING_S
+    while left := [group for group in groups if not remove_empty(group)]:
+        if time.monotonic() > end:  # somebody else's processes live there too
+            return
+        groups = left
+        time.sleep(0.1)
 
 
 def _write_sysctls(values: Mapping[str, str]) -> None:
@@ -56,11 +63,12 @@ def _write_sysctls(values: Mapping[str, str]) -> None:
                 path.write_text(value, encoding="ascii")
 
 
-def remove_empty(group: Path) -> None:
-    """Remove a control group and those below it; the kernel refuses one in which a process lives."""
+def remove_empty(group: Path) -> bool:
+    """Remove a control group and those below it; the kernel refuses one in which a process lives. Whether it is gone."""
     for directory, _, _ in os.walk(group, topdown=False):
         with suppress(OSError):
             Path(directory).rmdir()
+    return not group.exists()
 
 
 def _read_sysctls() -> dict[str, str]:
