@@ -12,6 +12,7 @@ from rich.table import Table
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.kind import comparison, features, images, monitoring
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
+from tiphys_cli.cluster.kind.workloads import FUNCTIONS
 from tiphys_cli.console import make_console, reported_errors
 
 _HELM_DEADLINE_S = 200.0
@@ -64,12 +65,12 @@ def functions(
     body = []
     for lane in comparison.LANES:
         mine = [each for each in played if each.lane == lane]
-        by_function = [np.concatenate([each.durations_s[f.name] for each in mine]) for f in comparison.FUNCTIONS]
+        by_function = [np.concatenate([each.durations_s[f.name] for each in mine]) for f in FUNCTIONS]
         means = [float(np.mean([s for values in each.durations_s.values() for s in values])) for each in mine]
         spread = f"{min(means):.1f} to {max(means):.1f}"
         busiest = np.mean([max(each.nodes.values()) / calls for each in mine])
         body.append([lane, f"{np.mean(means):.2f}", spread, *(f"{values.mean():.2f}" for values in by_function), f"{100 * busiest:.0f} %"])
-    header = ["placed by", "mean s", "rounds, s", *(f"{f.name} s" for f in comparison.FUNCTIONS), "calls on the fuller worker"]
+    header = ["placed by", "mean s", "rounds, s", *(f"{f.name} s" for f in FUNCTIONS), "calls on the fuller worker"]
     _print(header, body, markdown=markdown)
 
 
