@@ -33,14 +33,16 @@ NOT_READY_S = 120.0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def release(api: ApiClient) -> str:
-    """The installed release, its pods Ready."""
+def release(cluster: Cluster, api: ApiClient) -> Iterator[None]:
+    """The installed release, its pods Ready; the last test uninstalls it, and then its namespace goes too."""
     path = f"/apis/apps/v1/namespaces/{HOME}/deployments"
     names = {item["metadata"]["name"] for item in api.items(path)}
     if not names >= {"tiphys-operator", "tiphys-scheduler"}:
         pytest.skip(f"no release in {HOME}: run manifests/kind-quickstart.sh, or make kind-e2e")
     wait_until(lambda: ready(api, HOME, "tiphys-operator") and ready(api, HOME, "tiphys-scheduler"), 90, "the release is ready")
-    return HOME
+    yield
+    if not api.items(path):
+        cluster.kubectl("delete", "namespace", HOME, "--timeout=90s")
 
 
 @pytest.fixture
