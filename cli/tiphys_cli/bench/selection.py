@@ -17,7 +17,7 @@ from typing import Any
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
-from tiphys_cli.bench.selection_summary import best_columns, summarise, with_best_fixed
+from tiphys_cli.bench.selection_summary import BASELINES, best_columns, summarise, with_best_fixed
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.cloud.bill import SCHEDULING_TIMES
 from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
@@ -28,6 +28,8 @@ from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, SENSITIVITY
 from tiphys_models.sim.cloud.workloads import INTERVALS, WORKLOADS, read_workload
 
 BOUNDS = ("oracle", "twin")
+_SEARCHED, _VARIED = 300, 500
+"""Intervals of the max-min search (two blocks of every rate of the regime workload) and of the sensitivity rows."""
 _SWEEP: tuple[tuple[float, float, float, float], ...] = (
     (0.7, 0.1, 0.1, 0.1), (0.1, 0.7, 0.1, 0.1), (0.1, 0.1, 0.7, 0.1), (0.4, 0.4, 0.1, 0.1), (0.4, 0.1, 0.4, 0.1), (0.1, 0.4, 0.4, 0.1),
 )  # fmt: skip
@@ -60,22 +62,32 @@ class Plan:
         return 150 if self.quick else INTERVALS
 
     def cells(self) -> Iterator[Job]:
-        """The published table, its first seed with the weight sweep and the max-min search; then one choice changed at a time."""
+        """The published table, its first seed with the weight sweep; then one choice changed at a time, and the max-min search.
+
+        What calls every planner at every interval is played no more often than a claim or a table needs: the clairvoyant bound under the
+        default weights, the search and the sensitivity rows on one seed's first intervals.
+        """
         workloads = WORKLOADS if self.file is None else (*WORKLOADS, str(self.file))
         fixed = tuple(p for p in self.policies if p in candidates())
         choosers = tuple(p for p in self.policies if p not in candidates())
-        swept = tuple(p for p in ("metanet", "twin") if p in self.policies)
+        metanet = tuple(p for p in choosers if p == "metanet")
+        published = {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}
+        played = {"default": choosers, "cost-at-sla": tuple(p for p in choosers if p != "oracle")}
         for seed in self.seeds:
             for workload in workloads:
                 first = seed == self.seeds[0] and workload in WORKLOADS
+                swept = sweep() if first else {}
                 yield Job(
-                    workload, DEFAULT_SCENARIO, seed, self.intervals, {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}, fixed, choosers,
-                    sweep() if first else {}, swept, search=first, trace=first,
+                    workload, DEFAULT_SCENARIO, seed, self.intervals, published | swept, fixed,
+                    played | dict.fromkeys(swept, metanet), trace=first,
                 )  # fmt: skip
+        one = {"default": DEFAULT}
         for workload in WORKLOADS:
+            if "oracle" in choosers and fixed:
+                intervals, others = min(self.intervals, _SEARCHED), tuple(p for p in choosers if p in BASELINES)
+                yield Job(workload, DEFAULT_SCENARIO, self.seeds[0], intervals, one, fixed, {"default": others}, search=True)
             for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
-                lean = tuple(p for p in ("metanet",) if p in self.policies)
-                yield Job(workload, scenario, self.seeds[0], self.intervals, {"default": DEFAULT}, fixed, lean)
+                yield Job(workload, scenario, self.seeds[0], min(self.intervals, _VARIED), one, fixed, {"default": metanet})
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
