@@ -74,7 +74,7 @@ def placement(
 @train_app.command()
 def selection(
     preset: Annotated[
-        str, typer.Option(help="metanet, metanet-paper, dqn, or ucb (tunes its constant on the calibration split)")
+        str, typer.Option(help="metanet, metanet-paper, dqn; or a constant: ucb (its c), cost-at-sla (its weight of violations)")
     ] = "metanet",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),

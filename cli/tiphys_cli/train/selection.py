@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ from tiphys_models.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from tiphys_models.train.selection.trainers import Trained
 
-UCB_SEEDS = (0, 1, 2)
-UCB_INTERVALS = 500
+_SEEDS = (0, 1, 2)
+_INTERVALS = 500
+"""Played for a constant."""
 
 
 def train_selection(
@@ -28,11 +29,11 @@ def train_selection(
         from tiphys_models.train.selection.trainers import PRESETS, Trainer  # noqa: PLC0415
     except ImportError as error:
         raise InvalidInput(f"training needs more than is installed ({error.name}): pip install 'tiphys[train]'") from error
-    if name == "ucb":
-        _tune(errors)
+    if name in _CONSTANTS:
+        _CONSTANTS[name](errors)
         return
     if name not in PRESETS:
-        raise InvalidInput(f"no preset is called {name!r}: there are {', '.join(PRESETS)} and ucb")
+        raise InvalidInput(f"no preset is called {name!r}: there are {', '.join((*PRESETS, *_CONSTANTS))}")
     chosen = PRESETS[name]
     for option, value in (("episodes", episodes), ("intervals", intervals)):
         if value is not None:
@@ -72,9 +73,32 @@ def _tune(errors: Console) -> None:
     from tiphys_models.train.selection.playing import tune_ucb  # noqa: PLC0415
 
     errors.print("UCB plays the calibration split")
-    found = tune_ucb(Planners(make_planners(candidates())), UCB_SEEDS, UCB_INTERVALS)
+    found = tune_ucb(Planners(make_planners(candidates())), _SEEDS, _INTERVALS)
     table = Table("c", "J over best fixed", title="ucb, calibration split, default weights")
     for c, value in found.items():
         table.add_row(f"{c:.3g}", f"{value:.4f}")
     Console(highlight=False).print(table)
     Console(highlight=False).print(f"the best is c = {min(found, key=found.__getitem__):.3g}; selectors/ucb.py keeps it as TUNED_C")
+
+
+def _price(errors: Console) -> None:
+    from tiphys_models.planners.registry import candidates, make_planners  # noqa: PLC0415
+    from tiphys_models.selectors.metanet import make  # noqa: PLC0415
+    from tiphys_models.sim.cloud.episode import Planners  # noqa: PLC0415
+    from tiphys_models.train.selection.playing import MOST_VIOLATIONS, Court, price_violations  # noqa: PLC0415
+
+    errors.print("the shipped metanet plays the validation split")
+    court = Court(Planners(make_planners(candidates())), "validation", _SEEDS, _INTERVALS)
+    found = price_violations(court, lambda w, d: make(candidates(), w, d, 0))
+    workloads = next(iter(found.values()))
+    head = [column for w in workloads for column in (f"{w}, USD", f"{w}, violations of the worst seed")]
+    table = Table("weight of violations", *head, title="metanet, validation split, the rest of the weight on cost")
+    for share, bills in found.items():
+        table.add_row(f"{share:.2f}", *(text for usd, late in bills.values() for text in (f"{usd:.4f}", f"{late:.3f}")))
+    Console(highlight=False).print(table)
+    kept = [share for share, bills in found.items() if max(late for _, late in bills.values()) <= MOST_VIOLATIONS]
+    verdict = f"{min(kept):.2f} is the least that keeps" if kept else "none keeps"
+    Console(highlight=False).print(f"{verdict} violations at {MOST_VIOLATIONS:.0%} on every seed; cloud/score.py has it in COST_AT_SLA")
+
+
+_CONSTANTS: Mapping[str, Callable[[Console], None]] = {"ucb": _tune, "cost-at-sla": _price}
