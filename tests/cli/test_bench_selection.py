@@ -169,7 +169,10 @@ def finished() -> Result:
     best = {workload: best_columns(made, workload) for workload in ("stationary", "regime")}
     points = [{"gains_pct": dict.fromkeys(("cost_usd", "energy_kwh", "response_s", "sla_violation"), -12.0)}]
     checked = claims(made, {"regime": points}, 60.0)
-    return Result("selection", False, (0, 1), 1200.0, {"weights": weights, "best_columns": best}, made, summarise(made), checked)
+    judged = {"regime/default": 0.95, "regime/cost-at-sla": 0.9}
+    training = {"metanet": [{"seed": s, "validation_j_over_best_fixed": judged, "mean": 0.925} for s in (1, 0)]}
+    inputs = {"weights": weights, "best_columns": best, "training": training, "models": {"metanet": "ab12"}}
+    return Result("selection", False, (0, 1), 1200.0, inputs, made, summarise(made), checked)
 
 
 def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
@@ -189,6 +192,8 @@ def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
     assert "| regime | USD | 0.1507 (`gosh`) | 8 | +13 | -12 |" in found["gains"]
     assert "| regime | `one-per-host` | -5.0 (-5.0 to -5.0) | -2.5 (-2.5 to -2.5) | switching pays |" in found["enough"]
     assert "| stationary | cost-at-sla | -2.5 (-2.5 to -2.5) | +2.6 (+2.6 to +2.6) | 0.1306 | 3.0 |" in found["metanet"]
+    assert "| 1 (shipped) | 0.950 | 0.900 | 0.925 |" in found["seeds-metanet"]
+    assert found["digest-metanet"] == "sha256 of the weights: `ab12`"
 
 
 def test_the_plan_covers_both_workloads_sweep_and_sensitivity() -> None:

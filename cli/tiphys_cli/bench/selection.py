@@ -14,6 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
@@ -112,6 +114,7 @@ def _inputs(plan: Plan, played: list[Played], rows: list[Row], file_digest: str 
         "weights": {name: _named(w) for name, w in {"default": DEFAULT, "cost-at-sla": COST_AT_SLA, **sweep()}.items()},
         "candidates": [p for p in plan.policies if p in candidates()],
         "models": {name: _digest(name) for name in plan.policies if _digest(name)},
+        "training": {name: _training(name) for name in plan.policies if _training(name)},
         "scheduling_times": {name: asdict(line) for name, line in SCHEDULING_TIMES.items() if name in plan.policies},
         "workload_file": None if plan.file is None else {"name": plan.file.name, "sha256": file_digest},
         "best_columns": {workload: best_columns(rows, workload) for workload in WORKLOADS},
@@ -132,3 +135,11 @@ def _divisors(d: Divisors) -> Row:
 def _digest(name: str) -> str | None:
     path = WEIGHTS / f"{name}.safetensors"
     return sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+
+def _training(name: str) -> list[Row]:
+    """What the card tells of each training seed, the shipped one first."""
+    path = WEIGHTS / f"{name}.json"
+    card = orjson.loads(path.read_bytes()) if path.exists() else {}
+    shipped = card.get("training", {}).get("seed")
+    return sorted(card.get("training_seeds", []), key=lambda seed: bool(seed["seed"] != shipped))

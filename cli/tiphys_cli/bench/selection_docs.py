@@ -36,6 +36,8 @@ def blocks(result: Result) -> Mapping[str, str]:
         "scenarios": _scenarios(result),
         "claims": table(("claim", "value", "bound", ""), [claim_line(c) for c in result.claims]),
         **{name: _card(result, name) for name in LEARNED},
+        **{f"seeds-{name}": _seeds(found) for name, found in result.inputs["training"].items()},
+        **{f"digest-{name}": f"sha256 of the weights: `{digest}`" for name, digest in result.inputs["models"].items()},
     }
 
 
@@ -130,3 +132,16 @@ def _card(result: Result, name: str) -> str:
             missed = 100 * mean(mine, "sla_violation")
             lines.append([workload, weights, *over, f"{mean(mine, 'cost_usd'):.4f}", f"{missed:.1f}"])
     return table(("workload", "weights", "J over best fixed, %", "J over `twin`, %", "USD", "missed %"), lines)
+
+
+def _seeds(found: Sequence[Row]) -> str:
+    keys = list(found[0]["validation_j_over_best_fixed"])
+    lines = [
+        [
+            f"{s['seed']}{' (shipped)' if index == 0 else ''}",
+            *(f"{s['validation_j_over_best_fixed'][k]:.3f}" for k in keys),
+            f"{s['mean']:.3f}",
+        ]
+        for index, s in enumerate(found)
+    ]
+    return table(("training seed", *(k.replace("/", ", ") for k in keys), "mean"), lines)
