@@ -18,7 +18,7 @@ from tiphys_cli.bench.selection_play import Job, play, play_all
 from tiphys_cli.bench.selection_plots import draw
 from tiphys_cli.bench.selection_summary import best_columns, pick, summarise, with_best_fixed
 from tiphys_cli.bench.selection_tables import tables
-from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT
+from tiphys_models.cloud.score import DEFAULT, Weights
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO
 
 # cost, energy, response, violations, J
@@ -122,7 +122,7 @@ def job(**changed: Any) -> Job:
         "scenario": DEFAULT_SCENARIO,
         "seed": 3,
         "intervals": 70,
-        "weights": {"default": DEFAULT, "cost-at-sla": COST_AT_SLA},
+        "weights": {"default": DEFAULT, "cost-at-sla": Weights(0.8, 0.0, 0.0, 0.2)},
     }
     both = dict.fromkeys(("default", "cost-at-sla"), ("ucb", "random", "twin", "oracle"))
     return Job(**{**plain, "fixed": ("cost-lean", "one-per-host"), "choosers": both, **changed})
@@ -165,13 +165,18 @@ def test_pictures_and_tables_are_made_from_the_result(tmp_path: Path) -> None:
 
 def finished() -> Result:
     made = rows()
-    weights = {name: {"cost_usd": 0.9, "energy_kwh": 0.0, "response_s": 0.0, "sla_violation": 0.1} for name in ("default", "cost-at-sla")}
     best = {workload: best_columns(made, workload) for workload in ("stationary", "regime")}
     points = [{"gains_pct": dict.fromkeys(("cost_usd", "energy_kwh", "response_s", "sla_violation"), -12.0)}]
     checked = claims(made, {"regime": points}, 60.0)
     judged = {"regime/default": 0.95, "regime/cost-at-sla": 0.9}
     training = {"metanet": [{"seed": s, "validation_j_over_best_fixed": judged, "mean": 0.925} for s in (1, 0)]}
-    inputs = {"weights": weights, "best_columns": best, "training": training, "models": {"metanet": "ab12"}}
+    inputs = {
+        "weights": {"default": {}},
+        "cost_at_sla": {"missed_usd": 3e-4},
+        "best_columns": best,
+        "training": training,
+        "models": {"metanet": "ab12"},
+    }
     return Result("selection", False, (0, 1), 1200.0, inputs, made, summarise(made), checked)
 
 
@@ -183,7 +188,7 @@ def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
     text = document.read_text()
     assert "old" not in text
     assert "Seeds 0, 1 of the test split, 1,000 intervals, 20 minutes" in text
-    assert "0.9 on cost and 0.1 on missed deadlines" in text
+    assert "a missed deadline costs 0.0003 USD" in text
     assert "| `best-fixed` (`one-per-host`) | 0.1708 | 0.3618 | 5.53 | 2.0 |" in found["table-regime"]
     # the bound is best, and every row is told against the best single policy
     assert [line.split(" | ")[0] for line in found["table-stationary"].splitlines()[2:5]] == ["| `oracle`", "| `twin`", "| `metanet`"]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from tiphys_models.cloud.bill import SCHEDULING_TIMES, UNMEASURED, scheduling_s, serverless_usd
-from tiphys_models.cloud.score import DIVISORS, Weights
+from tiphys_models.cloud.score import DIVISORS, cost_at_sla
 from tiphys_models.planners.registry import HEURISTICS, make_planners
 from tiphys_models.selectors.registry import make_selector
 from tiphys_models.sim.cloud.calibration import scheduling_time
@@ -38,8 +40,8 @@ def test_divisors_expect_as_many_tasks_as_workloads_have(workload: str) -> None:
 def test_bills_rise_and_violations_fall_with_the_price_of_a_violation() -> None:
     court = Court(Planners(make_planners(HEURISTICS)), "validation", (0,), 60)
     cheap, dear = (
-        court.bills(lambda w, d: make_selector("preview", HEURISTICS, w, d, 0), Weights(1 - share, 0.0, 0.0, share))
-        for share in (0.01, 0.9)
+        court.bills(lambda w, d: make_selector("preview", HEURISTICS, w, d, 0), partial(cost_at_sla, missed_usd=usd))
+        for usd in (1e-6, 1e-2)
     )
     for workload in WORKLOADS:
         assert cheap[workload][0] < dear[workload][0]

@@ -22,7 +22,7 @@ from tiphys_cli.bench.selection_play import Job, Played, play_all
 from tiphys_cli.bench.selection_summary import BASELINES, best_columns, summarise, with_best_fixed
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.cloud.bill import SCHEDULING_TIMES
-from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
+from tiphys_models.cloud.score import DEFAULT, DIVISORS, MISSED_USD, Divisors, Weights, cost_at_sla
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.registry import candidates
 from tiphys_models.selectors.registry import entries as selector_entries
@@ -73,12 +73,12 @@ class Plan:
         fixed = tuple(p for p in self.policies if p in candidates())
         choosers = tuple(p for p in self.policies if p not in candidates())
         metanet = tuple(p for p in choosers if p == "metanet")
-        published = {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}
         played = {"default": choosers, "cost-at-sla": tuple(p for p in choosers if p != "oracle")}
         for seed in self.seeds:
             for workload in workloads:
                 first = seed == self.seeds[0] and workload in WORKLOADS
                 swept = sweep() if first else {}
+                published = {"default": DEFAULT, "cost-at-sla": cost_at_sla(DIVISORS.get(workload, DIVISORS["stationary"]))}
                 yield Job(
                     workload, DEFAULT_SCENARIO, seed, self.intervals, published | swept, fixed,
                     played | dict.fromkeys(swept, metanet), trace=first,
@@ -111,7 +111,8 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
 def _inputs(plan: Plan, played: list[Played], rows: list[Row], file_digest: str | None) -> dict[str, Any]:
     return {
         "j": {"weights": _named(DEFAULT), "divisors": {name: _divisors(DIVISORS[name]) for name in WORKLOADS}},
-        "weights": {name: _named(w) for name, w in {"default": DEFAULT, "cost-at-sla": COST_AT_SLA, **sweep()}.items()},
+        "weights": {name: _named(w) for name, w in {"default": DEFAULT, **sweep()}.items()},
+        "cost_at_sla": {"missed_usd": MISSED_USD, "weights": {name: _named(cost_at_sla(DIVISORS[name])) for name in WORKLOADS}},
         "candidates": [p for p in plan.policies if p in candidates()],
         "models": {name: _digest(name) for name in plan.policies if _digest(name)},
         "training": {name: _training(name) for name in plan.policies if _training(name)},

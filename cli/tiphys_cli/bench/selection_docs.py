@@ -44,11 +44,10 @@ def blocks(result: Result) -> Mapping[str, str]:
 def _run(result: Result) -> str:
     seeds = ", ".join(map(str, result.seeds))
     length = max((r["intervals"] for r in result.rows), default=0)
-    weights = result.inputs["weights"]["cost-at-sla"]
-    prices = f"{weights['cost_usd']:g} on cost and {weights['sla_violation']:g} on missed deadlines"
     return (
         f"Seeds {seeds} of the test split, {length:,} intervals, {result.wall_seconds / 60:.0f} minutes. "
-        f"Weights `default`: equal; `cost-at-sla`: {prices}. Means over seeds; in brackets 95 % intervals of paired differences."
+        f"Under the weights `cost-at-sla` a missed deadline costs {result.inputs['cost_at_sla']['missed_usd']:g} USD. "
+        "Means over seeds; in brackets 95 % intervals of paired differences."
     )
 
 

@@ -74,7 +74,7 @@ def placement(
 @train_app.command()
 def selection(
     preset: Annotated[
-        str, typer.Option(help="metanet, metanet-paper, dqn; or a constant: ucb (its c), cost-at-sla (its weight of violations)")
+        str, typer.Option(help="metanet, metanet-paper, dqn; or a constant: ucb (its c), cost-at-sla (its price of a missed deadline)")
     ] = "metanet",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),

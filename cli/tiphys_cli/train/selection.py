@@ -92,13 +92,13 @@ def _price(errors: Console) -> None:
     found = price_violations(court, lambda w, d: make(candidates(), w, d, 0))
     workloads = next(iter(found.values()))
     head = [column for w in workloads for column in (f"{w}, USD", f"{w}, violations of the worst seed")]
-    table = Table("weight of violations", *head, title="metanet, validation split, the rest of the weight on cost")
-    for share, bills in found.items():
-        table.add_row(f"{share:.2f}", *(text for usd, late in bills.values() for text in (f"{usd:.4f}", f"{late:.3f}")))
+    table = Table("price of a missed deadline, USD", *head, title="metanet, validation split")
+    for price, bills in found.items():
+        table.add_row(f"{price:.2g}", *(text for usd, late in bills.values() for text in (f"{usd:.4f}", f"{late:.3f}")))
     Console(highlight=False).print(table)
-    kept = [share for share, bills in found.items() if max(late for _, late in bills.values()) <= MOST_VIOLATIONS]
-    verdict = f"{min(kept):.2f} is the least that keeps" if kept else "none keeps"
-    Console(highlight=False).print(f"{verdict} violations at {MOST_VIOLATIONS:.0%} on every seed; cloud/score.py has it in COST_AT_SLA")
+    kept = [price for price, bills in found.items() if max(late for _, late in bills.values()) <= MOST_VIOLATIONS]
+    verdict = f"{min(kept):.2g} is the least that keeps" if kept else "none keeps"
+    Console(highlight=False).print(f"{verdict} violations at {MOST_VIOLATIONS:.0%} on every seed; cloud/score.py has it as MISSED_USD")
 
 
 _CONSTANTS: Mapping[str, Callable[[Console], None]] = {"ucb": _tune, "cost-at-sla": _price}
