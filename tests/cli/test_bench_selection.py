@@ -186,10 +186,10 @@ def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
     document.write_text("".join(f"<!-- bench:{name} -->\nold\n<!-- /bench -->\n" for name in found))
     rewrite(document, found)
     text = document.read_text()
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert "Seeds 0, 1 of the test split, 1,000 intervals, 20 minutes" in text
     assert "a missed deadline costs 0.0003 USD" in text
-    assert "| `best-fixed` (`one-per-host`) | 0.1708 | 0.3618 | 5.53 | 2.0 |" in found["table-regime"]
+    assert "| `best-fixed` (`one-per-host`) | 0.1709 | 0.3618 | 5.53 | 2.0 |" in found["table-regime"]
     # the bound is best, and every row is told against the best single policy
     assert [line.split(" | ")[0] for line in found["table-stationary"].splitlines()[2:5]] == ["| `oracle`", "| `twin`", "| `metanet`"]
     assert "| `metanet` | 0.1306 | 0.3015 | 5.83 | 3.0 | 0.7839 | 50.0 | 10.0 | 3 | -2.5 (-2.5 to -2.5) |" in found["table-stationary"]

@@ -23,7 +23,7 @@ class Weights:
 
 DEFAULT = Weights()
 MISSED_USD = 1.75e-4
-"""Price of a missed deadline under the weights `cost-at-sla`, somewhat more than an interval of the cheapest host: the least with which `metanet`
+"""Price of a missed deadline under the weights `cost-at-sla`, about that of the cheapest host for 13 s: the least with which `metanet`
 keeps its own at 8 % on the validation split (`tiphys train selection --preset cost-at-sla`)."""
 
 
