@@ -66,14 +66,14 @@ class Plan:
     def cells(self) -> Iterator[Job]:
         """The published table, its first seed with the weight sweep; then one choice changed at a time, and the max-min search.
 
-        What calls every planner at every interval is played no more often than a claim or a table needs: the clairvoyant bound under the
-        default weights, the search and the sensitivity rows on one seed's first intervals.
+        What calls every planner at every interval is played no more often than a claim or a table needs: bounds under the default
+        weights, the search and the sensitivity rows on one seed's first intervals.
         """
         workloads = WORKLOADS if self.file is None else (*WORKLOADS, str(self.file))
         fixed = tuple(p for p in self.policies if p in candidates())
         choosers = tuple(p for p in self.policies if p not in candidates())
         metanet = tuple(p for p in choosers if p == "metanet")
-        played = {"default": choosers, "cost-at-sla": tuple(p for p in choosers if p != "oracle")}
+        played = {"default": choosers, "cost-at-sla": tuple(p for p in choosers if p not in BOUNDS)}
         for seed in self.seeds:
             for workload in workloads:
                 first = seed == self.seeds[0] and workload in WORKLOADS

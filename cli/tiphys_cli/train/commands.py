@@ -81,11 +81,12 @@ def selection(
     episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
     intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
+    resuming: Annotated[bool, typer.Option("--resuming", help="every fourth episode on hosts that take their time to resume")] = False,
 ) -> None:
     """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, errors)
+        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, resuming, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

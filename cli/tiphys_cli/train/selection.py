@@ -21,7 +21,7 @@ _INTERVALS = 500
 
 
 def train_selection(
-    name: str, seeds: Sequence[int], out: Path, episodes: int | None, intervals: int | None, resume: bool, errors: Console
+    name: str, seeds: Sequence[int], out: Path, episodes: int | None, intervals: int | None, resume: bool, resuming: bool, errors: Console
 ) -> None:
     """Train, judge by validation, write every seed's artifact and the best one's under the preset's name."""
     try:
@@ -40,7 +40,7 @@ def train_selection(
             if value < 1:
                 raise InvalidInput(f"--{option} wants a whole number from 1 on, it got {value}")
             chosen = replace(chosen, **{option: value})  # type: ignore[arg-type]
-    chosen = replace(chosen, validation_intervals=min(chosen.validation_intervals, chosen.intervals))
+    chosen = replace(chosen, resuming=resuming, validation_intervals=min(chosen.validation_intervals, chosen.intervals))
     kept = out / "episodes"
     if kept.exists() and not resume:
         raise InvalidInput(f"{out} holds the episodes of another run: pass --resume to go on with them, or another --out")
