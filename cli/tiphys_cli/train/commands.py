@@ -74,18 +74,19 @@ def placement(
 @train_app.command()
 def selection(
     preset: Annotated[
-        str, typer.Option(help="metanet, metanet-paper, dqn, or ucb (tunes its constant on the calibration split)")
+        str, typer.Option(help="metanet, metanet-paper, dqn; or a constant: ucb (its c), cost-at-sla (its price of a missed deadline)")
     ] = "metanet",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),
     episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
     intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
+    resuming: Annotated[bool, typer.Option("--resuming", help="every fourth episode on hosts that take their time to resume")] = False,
 ) -> None:
     """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, errors)
+        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, resuming, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
