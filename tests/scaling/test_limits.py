@@ -93,7 +93,9 @@ directions = st.builds(
     st.sampled_from(["Max", "Min", "Disabled"]),
     st.sampled_from([0.0, 0.125, 0.5]),
 )
-rules = st.builds(lambda least, span, up, down: Limits(least, least + span, up, down), st.integers(1, 5), st.integers(0, 60), directions, directions)
+rules = st.builds(
+    lambda least, span, up, down: Limits(least, least + span, up, down), st.integers(1, 5), st.integers(0, 60), directions, directions
+)
 
 
 @given(rules=rules, start=st.integers(1, 40), wishes=st.lists(st.integers(0, 80), max_size=40), step_s=st.sampled_from([5.0, 15.0, 100.0]))

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, without_nulls
+from tiphys_models.api.base import Api, CelRule, Integer, whole_number, without_nulls
 from tiphys_models.api.scaling_status import ScalingPolicyStatus as ScalingPolicyStatus
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, ModelName, parse
+from tiphys_models.api.scheduling_policy import GROUP, VERSION, parse
 
 KIND = "ScalingPolicy"
 PLURAL = "scalingpolicies"
@@ -24,7 +24,11 @@ ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-
 MetricName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=200)]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", min_length=1, max_length=63)]
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
-Millis = Annotated[Integer, Field(ge=CPU_STEP_MILLI, le=256_000)]
+# the bounds first: pydantic knows no schema for bounds on a validator inside "or null"
+WindowSeconds = Annotated[int, Field(ge=0, le=3600), BeforeValidator(whole_number)]
+Percent = Annotated[int, Field(ge=0, le=100), BeforeValidator(whole_number)]
+Microseconds = Annotated[int, Field(ge=1, le=600_000_000), BeforeValidator(whole_number)]
+Millis = Annotated[int, Field(ge=CPU_STEP_MILLI, le=256_000), BeforeValidator(whole_number)]
 
 
 class TargetRef(Api):
@@ -40,11 +44,11 @@ class TargetRef(Api):
 class LatencyMetrics(Api):
     """Where requests are counted."""
 
-    preset: Literal["tiphys", "otel", "istio", "linkerd", "knative"] = Field(
+    preset: Literal["tiphys", "otel", "istio", "linkerd"] = Field(
         default="tiphys",
         description=(
             "Whose histogram: tiphys: http_request_duration_seconds with the labels namespace and pod. otel: the semantic conventions' "
-            "name, same labels. istio, linkerd, knative: the proxy's, by workload. The fields below override it."
+            "name, same labels. istio, linkerd: the proxies', by workload. The fields below override it."
         ),
     )
     histogram: MetricName | None = Field(default=None, description="Name of another histogram, without _bucket.")
@@ -83,8 +87,8 @@ class ScalingRate(Api):
 class ScalingRules(Api):
     """Rules for one direction, as in an HPA's behavior. What is not set has the default of its dimension and direction."""
 
-    stabilization_window_seconds: Integer | None = Field(
-        default=None, ge=0, le=3600, description="Up: the least wanted within it counts; down: the most wanted."
+    stabilization_window_seconds: WindowSeconds | None = Field(
+        default=None, description="Up: the least wanted within it counts; down: the most wanted."
     )
     select_policy: Literal["Max", "Min", "Disabled"] = Field(
         default="Max", description="Which of several rates counts: the one that allows most, least, or no change in this direction."
@@ -92,7 +96,7 @@ class ScalingRules(Api):
     policies: list[ScalingRate] = Field(
         default_factory=list, max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"}, description="Rates."
     )
-    tolerance_percent: Integer | None = Field(default=None, ge=0, le=100, description="Smaller changes are not made.")
+    tolerance_percent: Percent | None = Field(default=None, description="Smaller changes are not made.")
 
 
 class ScalingBehavior(Api):
@@ -149,9 +153,6 @@ VERTICAL_RULES = (
 class Vertical(Api):
     """How much CPU a pod has, changed in place."""
 
-    mode: Literal["Off", "InPlace"] = Field(
-        default="InPlace", description="Off: sizes are left alone. InPlace: pods are resized without a restart. Default InPlace."
-    )
     container: ObjectName | None = Field(default=None, description="Container that is resized. Default: the pod's first.")
     min_cpu_milli: Millis = Field(default=50, description="Smallest CPU limit, in millicores. Default 50.")
     max_cpu_milli: Millis = Field(default=1000, description="Largest CPU limit, in millicores. Default 1000.")
@@ -176,7 +177,9 @@ class AgentRef(Api):
         default="rule",
         description="rule, rule-horizontal, hpa, naive, a learned agent, or one that an installed package offers. Default rule.",
     )
-    model: ModelName | None = Field(default=None, description="Name of a learned agent's weights. Default: the agent's own name.")
+    request_cpu_microseconds: Microseconds | None = Field(
+        default=None, description="CPU time that one request takes. Default: measured, as CPU used by requests answered."
+    )
 
 
 class ScalingPolicySpec(Api):
@@ -194,7 +197,9 @@ class ScalingPolicySpec(Api):
     horizontal: Horizontal | None = Field(default=None, description="How many pods; without it their number is left alone.")
     vertical: Vertical | None = Field(default=None, description="How much CPU a pod has; without it sizes are left alone.")
     agent: AgentRef = Field(default_factory=AgentRef, json_schema_extra={"default": {}}, description="Who decides.")
-    interval_seconds: Integer = Field(default=15, ge=5, le=300, description="Window of measurement and time between two decisions. Default 15.")
+    interval_seconds: Integer = Field(
+        default=15, ge=5, le=300, description="Window of measurement and time between two decisions. Default 15."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> ScalingPolicySpec:

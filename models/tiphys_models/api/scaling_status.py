@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
 
 from tiphys_models.api.base import Api
 from tiphys_models.api.scheduling_policy import Condition
@@ -10,6 +12,7 @@ from tiphys_models.scaling.limits import REMEMBERED_MAX
 
 _LIST = {"x-kubernetes-list-type": "atomic"}
 _TIME = {"format": "date-time"}
+_Word = Annotated[str, StringConstraints(max_length=120)]
 
 
 class Size(Api):
@@ -25,9 +28,9 @@ class Window(Api):
     until: str = Field(default="", max_length=64, description="Time of the newest sample.")
     requests: int = Field(default=0, ge=0, description="Requests that arrived in the window.")
     good: int = Field(default=0, ge=0, description="Those answered within the objective.")
-    p90_milliseconds: int | None = Field(default=None, ge=0, description="Upper edge of the bucket that holds the 90th percentile.")
-    used_milli: int | None = Field(default=None, ge=0, description="CPU that all pods used together, in millicores.")
-    throttled_percent: int | None = Field(default=None, ge=0, le=100, description="CFS periods in which a pod was stopped.")
+    p90_milliseconds: int | None = Field(default=None, description="Upper edge of the bucket that holds the 90th percentile.")
+    used_milli: int | None = Field(default=None, description="CPU that all pods used together, in millicores.")
+    throttled_percent: int | None = Field(default=None, description="CFS periods in which a pod was stopped.")
 
 
 class LastDecision(Api):
@@ -35,9 +38,7 @@ class LastDecision(Api):
 
     number: int = Field(default=0, ge=0, description="Counts the policy's decisions.")
     at: str = Field(max_length=64, json_schema_extra=_TIME, description="When.")
-    phase: str = Field(
-        max_length=63, description="Recommended, Held, Intended (about to be done), Done, Refused: the fate of `applied`."
-    )
+    phase: str = Field(max_length=63, description="Recommended, Held, Intended (about to be done), Done, Refused: the fate of `applied`.")
     agent: str = Field(default="", max_length=63, description="Who decided.")
     state_digest: str = Field(default="", max_length=64, description="Digest of what the agent saw.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the agent's weights; empty for rules.")
@@ -46,9 +47,13 @@ class LastDecision(Api):
     wanted: Size | None = Field(default=None, description="What the agent wanted.")
     clamped: Size | None = Field(default=None, description="After tolerance, stabilisation, rates and bounds.")
     applied: Size = Field(description="After masks: what is done in mode Active, and recommended otherwise.")
-    values: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=_LIST, description="The agent's value of each action.")
-    masked: list[str] = Field(default_factory=list, max_length=16, json_schema_extra=_LIST, description="Moves that were not possible, and why.")
-    reasons: list[str] = Field(default_factory=list, max_length=16, json_schema_extra=_LIST, description="Fixed words, documented.")
+    values: list[_Word] = Field(
+        default_factory=list, max_length=64, json_schema_extra=_LIST, description="The agent's value of each action."
+    )
+    masked: list[_Word] = Field(
+        default_factory=list, max_length=16, json_schema_extra=_LIST, description="Moves that were not possible, and why."
+    )
+    reasons: list[_Word] = Field(default_factory=list, max_length=16, json_schema_extra=_LIST, description="Fixed words, documented.")
     message: str = Field(default="", max_length=512, description="The same for people.")
 
 
@@ -63,10 +68,16 @@ class LimitsMemory(Api):
     """What the clamps of one dimension remember across restarts."""
 
     lowest: list[Remembered] = Field(
-        default_factory=list, max_length=REMEMBERED_MAX, json_schema_extra=_LIST, description="Wishes that can still be an up window's least."
+        default_factory=list,
+        max_length=REMEMBERED_MAX,
+        json_schema_extra=_LIST,
+        description="Wishes that can still be an up window's least.",
     )
     highest: list[Remembered] = Field(
-        default_factory=list, max_length=REMEMBERED_MAX, json_schema_extra=_LIST, description="Wishes that can still be a down window's most."
+        default_factory=list,
+        max_length=REMEMBERED_MAX,
+        json_schema_extra=_LIST,
+        description="Wishes that can still be a down window's most.",
     )
     changes: list[Remembered] = Field(
         default_factory=list, max_length=REMEMBERED_MAX, json_schema_extra=_LIST, description="Steps within the periods of rates."
@@ -76,8 +87,8 @@ class LimitsMemory(Api):
 class Blocked(Api):
     """A move that failed, not to be tried again before its time."""
 
-    move: str = Field(max_length=63, description="replicas or cpu.")
-    above: int = Field(ge=0, description="No more pods, or no more millicores, than this.")
+    move: str = Field(max_length=63, description="replicas-up, cpu-up or cpu-down.")
+    bound: int = Field(ge=0, description="No further than so many pods or millicores.")
     reason: str = Field(max_length=63, description="Fixed word, documented.")
     until: float = Field(description="Seconds since 1970: tried again afterwards.")
     tries: int = Field(default=1, ge=1, description="How often it failed in a row; each time it waits twice as long.")
@@ -88,6 +99,7 @@ class ScalingMemory(Api):
 
     replicas: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of the number of pods.")
     cpu: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of CPU.")
+    request_cpu_microseconds: int | None = Field(default=None, description="CPU time of a request, as last measured.")
     blocked: list[Blocked] = Field(default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed.")
     overridden: list[float] = Field(
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="When somebody else undid what was done, in the last hour."
