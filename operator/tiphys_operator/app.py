@@ -25,6 +25,7 @@ from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.scaling.loop import ScalingLoop
 from tiphys_operator.selection.checkpoint import Checkpoint
 from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.selection.prices import read_prices
@@ -147,12 +148,14 @@ class Operator:
             selection=selection,
         )
         selection.on_news = reconciler.wake
+        scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
         holding = asyncio.create_task(self._lease.hold(), name="lease")
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
+            asyncio.create_task(scaling.run(), name="scaling"),
         }
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))

@@ -38,6 +38,17 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("tiphys.io", "placementplans", ("create", "patch"))
         | rights("", "pods", READ)
         | rights("", "nodes", READ)
+        | rights("tiphys.io", "scalingpolicies", READ)
+        | rights("tiphys.io", "scalingpolicies/status", ("patch",))
+        | rights("apps", "deployments", ("get",))
+        | rights("apps", "deployments/scale", ("patch",))
+        | rights("apps", "statefulsets", ("get",))
+        | rights("apps", "statefulsets/scale", ("patch",))
+        | rights("", "pods/resize", ("patch",))
+        | rights("", "resourcequotas", ("list",))
+        | rights("autoscaling", "horizontalpodautoscalers", ("list",))
+        | rights("autoscaling.k8s.io", "verticalpodautoscalers", ("list",))
+        | rights("keda.sh", "scaledobjects", ("list",))
         | rights("", "events", ("create", "patch"))
     ),
     ("Role", "tiphys-operator"): (

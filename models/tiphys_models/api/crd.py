@@ -22,6 +22,7 @@ from tiphys_models.api import scaling_policy as scp
 from tiphys_models.api import selection
 from tiphys_models.api.base import CelRule
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
+from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.api.scheduling_policy import (
     CEL_RULES,
     GROUP,
@@ -177,7 +178,7 @@ SCALING_POLICY = Resource(
     description="How many pods a workload has and how much CPU each, decided together for a latency objective.",
     source="scaling_policy.py",
     spec=scp.ScalingPolicySpec,
-    status=scp.ScalingPolicyStatus,
+    status=ScalingPolicyStatus,
     spec_description="What the user wants.",
     columns=(
         ("Target", "string", ".spec.targetRef.name", "The workload.", 0),

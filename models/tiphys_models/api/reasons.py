@@ -250,7 +250,7 @@ class DecisionPhase(StrEnum):
     DONE = "Done"
     REFUSED = "Refused"
     ABANDONED = "Abandoned"
-    """A successor found it too old to be carried out."""
+    """Somebody else changed the workload before it was carried out."""
 
 
 class MaskReason(StrEnum):

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from tiphys_models.api.base import Api, CelRule, Integer, whole_number, without_nulls
-from tiphys_models.api.scaling_status import ScalingPolicyStatus as ScalingPolicyStatus
 from tiphys_models.api.scheduling_policy import GROUP, VERSION, parse
 
 KIND = "ScalingPolicy"
@@ -159,7 +158,9 @@ class Vertical(Api):
     behavior: ScalingBehavior = Field(
         default_factory=ScalingBehavior,
         json_schema_extra={"default": {}},
-        description="Defaults: up at once, tenfold in 15 s at most; down after 30 s, to half in 15 s at most; dead band (tolerance) 7 percent.",
+        description=(
+            "Defaults: up at once, tenfold in 15 s at most; down after 30 s, to half in 15 s at most; dead band (tolerance) 7 percent."
+        ),
     )
 
     @model_validator(mode="after")

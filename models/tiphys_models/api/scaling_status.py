@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from tiphys_models.api.base import Api
 from tiphys_models.api.scheduling_policy import Condition
 from tiphys_models.scaling.limits import REMEMBERED_MAX
 
-_LIST = {"x-kubernetes-list-type": "atomic"}
-_TIME = {"format": "date-time"}
+_LIST: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
+_TIME: dict[str, JsonValue] = {"format": "date-time"}
 _Word = Annotated[str, StringConstraints(max_length=120)]
 
 
@@ -28,7 +28,7 @@ class Window(Api):
     until: str = Field(default="", max_length=64, description="Time of the newest sample.")
     requests: int = Field(default=0, ge=0, description="Requests that arrived in the window.")
     good: int = Field(default=0, ge=0, description="Those answered within the objective.")
-    p90_milliseconds: int | None = Field(default=None, description="Upper edge of the bucket that holds the 90th percentile.")
+    latency_milliseconds: int | None = Field(default=None, description="Upper edge of the bucket that holds the objective's percentile.")
     used_milli: int | None = Field(default=None, description="CPU that all pods used together, in millicores.")
     throttled_percent: int | None = Field(default=None, description="CFS periods in which a pod was stopped.")
 

@@ -1,7 +1,7 @@
 """From what an agent wants to what may be done: the clamps of HPA v2 in their exact order, for replicas and for steps of CPU alike.
 
-1. Within tolerance of what is there: hold. 2. Stabilise: grow only to the least that was wanted within the up window, shrink only to the most
-within the down window. 3. Rate: so much in each period at most. 4. Bounds. As `normalizeDesiredReplicasWithBehaviors` in Kubernetes'
+1. Within tolerance of what is there: hold. 2. Stabilise: grow only to the least that was wanted within the up window, shrink only to the
+most within the down window. 3. Rate: so much in each period at most. 4. Bounds. As `normalizeDesiredReplicasWithBehaviors` in Kubernetes'
 `pkg/controller/podautoscaler`, with one difference: the history is data that the caller keeps, so that a restart forgets nothing.
 """
 

@@ -65,7 +65,7 @@ def needed_m(seen: Seen, rate: FloatArray, headroom: float | FloatArray) -> Floa
 
 def pod_size(seen: Seen, planned_m: float) -> FloatArray:
     """The planned size, as far as bounds allow it: where pods cannot be made larger, there must be more of them."""
-    return np.clip(planned_m, seen.min_cpu_m, seen.max_cpu_m)
+    return np.asarray(np.clip(planned_m, seen.min_cpu_m, seen.max_cpu_m))
 
 
 def replicas_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:

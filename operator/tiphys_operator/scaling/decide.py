@@ -17,6 +17,7 @@ from tiphys_models.scaling.protocol import ScalingAgent, decide
 from tiphys_models.scaling.state import Objective, ScalingDecision, ScalingState, Window
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.measured import Measured, request_cpu_ms
+from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place, Room, room
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.shape import Shape, cpu_limits, history_of, memory_of, replica_limits, size_in_force, steps
@@ -81,7 +82,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         why = "too few requests were measured to know what CPU one takes; spec.agent.requestCpuMicroseconds says it from the start"
         return _held(record, memory, window, ScalingReason.CAPACITY_UNKNOWN, why)
     memory = memory.model_copy(update={"request_cpu_microseconds": round(cpu_ms * 1000)})
-    memory = _not_created(memory, view, spec, now_s)
+    memory = _too_large(_not_created(memory, view, spec, now_s), view, here, now_s)
     space = room(spec, view.target, view.shape, view.pods, here.cpu_milli, view.place, memory.blocked, window, view.measured.silent, now_s)
     state = _state(policy, spec, view, here, space, cpu_ms, now_s)
     if state.stale:
@@ -155,6 +156,14 @@ def _not_created(memory: ScalingMemory, view: View, spec: ScalingPolicySpec, now
     return block(memory, "replicas-up", max(there, spec.horizontal.min_replicas), reason, now_s)
 
 
+def _too_large(memory: ScalingMemory, view: View, here: Size, now_s: float) -> ScalingMemory:
+    """Sizes that nodes never gave, or not in time, are not asked for again before their time."""
+    found = sizing(view.pods, view.shape, here.cpu_milli, now_s).too_large
+    if found is None or any(b.move == "cpu-up" and b.until > now_s for b in memory.blocked):
+        return memory
+    return block(memory, "cpu-up", *found, now_s)
+
+
 def _request_ms(spec: ScalingPolicySpec, windows: Sequence[Window], memory: ScalingMemory) -> float | None:
     said = spec.agent.request_cpu_microseconds
     measured = request_cpu_ms(windows) if said is None else said / 1000
@@ -224,7 +233,7 @@ def _shown(window: Window | None) -> SeenWindow | None:
         until=rfc3339(window.at_s),
         requests=round(window.arrived),
         good=round(good),
-        p90_milliseconds=None if window.p90_s is None else round(window.p90_s * 1000),
+        latency_milliseconds=None if window.p90_s is None else round(window.p90_s * 1000),
         used_milli=None if window.used_cpu_m is None else round(window.used_cpu_m),
         throttled_percent=None if window.throttled is None else round(window.throttled * 100),
     )

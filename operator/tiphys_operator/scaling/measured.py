@@ -97,7 +97,9 @@ def _window(readings: Readings, scope: Scope, edge: float, edges: Sequence[float
     if completed is None:
         return None
     good = min(by_edge[edge] or 0.0, completed)
-    waiting, before = _sum_at(readings.in_flight, end_s), _sum_at(readings.in_flight, begin_s)
+    # a pod that is gone has nothing in flight, whatever its last sample said
+    flying = [s for s in readings.in_flight if not scope.pod_label or s.labels.get(scope.pod_label) in scope.born]
+    waiting, before = _sum_at(flying, end_s), _sum_at(flying, begin_s)
     arrived = max(completed + (waiting - before if waiting is not None and before is not None else 0.0), 0.0)
     late: float | None = 1.0 - good / completed if completed > 0 else 1.0 if arrived > 0 or (waiting or 0.0) >= 1 else None
     periods = grown(readings.periods, "pod")

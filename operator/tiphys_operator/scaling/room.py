@@ -89,8 +89,12 @@ def room(
     for move, held in (("replicas-up", replicas_up), ("cpu-up", cpu_up), ("replicas-down", down), ("cpu-down", down)):
         if held is not None:
             said.setdefault(move, held)
+    created = not target.not_created
+    if not created and horizontal:
+        # back to the pods that exist is no shrinking, but further down would be
+        least = max(least, len(pods)) if down is not None else least
     bounds = Bounds(min(least, most), max(most, 1), min(small, large), large)
-    mask = Mask(replicas_up is None, down is None, cpu_up is None, down is None)
+    mask = Mask(replicas_up is None, down is None or not created, cpu_up is None, down is None)
     return Room(bounds, mask, tuple(f"{move}: {reason}" for move, reason in said.items()))
 
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from tiphys_models.api import scaling_policy
-from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, ScalingPolicySpec, ScalingPolicyStatus, parse_scaling
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, ScalingPolicySpec, parse_scaling
+from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.domain.errors import InvalidInput
 
 

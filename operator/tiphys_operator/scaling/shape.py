@@ -33,14 +33,17 @@ class Shape:
         return max(1, min(limit_m - 1, limit_m * self.request_m // self.limit_m))
 
 
-def shape_of(target: Target, container: str | None) -> Shape | str:
+def shape_of(target: Target, vertical: Vertical | None) -> Shape | str:
     """Of the target's template, or why there is none."""
+    container = vertical.container if vertical is not None else None
     found = target.container(container)
     if found is None:
         return f"the pod template has no container {container}"
-    if found.limit_m is None or found.limit_m <= 0:
-        return f"container {found.name} has no CPU limit: set resources.limits.cpu in the template, it says what a request is to a limit"
-    return Shape(found.name, found.limit_m, found.limit_m if found.request_m is None else found.request_m)
+    if found.limit_m:
+        return Shape(found.name, found.limit_m, found.limit_m if found.request_m is None else found.request_m)
+    if vertical is None and found.request_m:
+        return Shape(found.name, found.request_m, found.request_m)
+    return f"container {found.name} has no CPU limit: set resources.limits.cpu in the template, it says what a request is to a limit"
 
 
 def size_in_force(pods: Iterable[ScaledPod], shape: Shape) -> int:

@@ -139,7 +139,7 @@ def pod_of(obj: Mapping[str, Any]) -> ScaledPod | None:
     reported = {c.get("name"): c.get("resources") or {} for c in status.get("containerStatuses") or ()}
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     containers = tuple(_cpu(c, reported.get(c.get("name")) or {}) for c in spec.get("containers") or ())
-    owner = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     resize, since = _resize(conditions)
     return ScaledPod(
         uid=metadata["uid"],
