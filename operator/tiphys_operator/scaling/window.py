@@ -21,6 +21,7 @@ from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.quantity import timestamp_s
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.registry import make_agent
+from tiphys_operator.events import EventWrite
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.conflicts import Conflict, conflict
 from tiphys_operator.scaling.decide import Outcome, View, block, current_size, decide_window, overridden, refused
@@ -126,7 +127,7 @@ class WindowRunner:
         agent, reader, shape = running.agent, running.reader, running.shape
         if agent is None or reader is None or shape is None:
             raise InvalidInput("a policy is prepared before it decides")
-        policy = self._noticed(policy, spec, target)
+        policy = await self._noticed(policy, spec, target)
         found = await self._conflict(policy, target)
         pods, running.refused = self._cluster.owned(target), {}
         measured = await reader.read(self._prometheus, pods, self._clock.now_s())
@@ -166,7 +167,7 @@ class WindowRunner:
         if done is not outcome:
             await self._tell(written, replace(finding, outcome=done))
 
-    def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
+    async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
         """With a note in memory if somebody else set the number of pods since our last step."""
         last = policy.status.last_decision
         acted = last is not None and last.phase == DecisionPhase.DONE and policy.status.observed_generation == policy.generation
@@ -178,6 +179,8 @@ class WindowRunner:
             or target.manager == SCALING_MANAGER
         ):
             return policy
+        message = f"{target.manager or 'somebody'} set {target.replicas} pods, we had set {last.applied.replicas}"
+        await self._writer.write_event(EventWrite(policy, True, str(ScalingReason.REPLICAS_OVERRIDDEN), message))
         memory = overridden(policy.status.memory, self._clock.now_s())
         return replace(policy, status=policy.status.model_copy(update={"memory": memory}))
 

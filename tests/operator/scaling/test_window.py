@@ -348,6 +348,7 @@ async def test_somebody_else_who_sets_replicas_again_and_again_is_yielded_to() -
         world.kube.deployment["metadata"]["managedFields"] = [{"manager": "argocd", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]
         world.clock.advance(15)
     await life.window()
+    assert [e.message for e in life.writer.events if e.reason == "ReplicasOverridden"] == ["argocd set 2 pods, we had set 3"] * 3
     assert world.reason("Conflict") == "Overridden"
     assert world.kube.deployment["spec"]["replicas"] == 2
 
