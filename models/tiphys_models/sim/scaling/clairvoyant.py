@@ -49,7 +49,7 @@ def _least_m(load: Load, s: Scenario, windows: int) -> FloatArray:
         out = plant.outcome()
         waiting = out.late[:, 0] > (1 - s.percentile) * out.arrived[:, 0] + 1e-9
         low, high = np.where(waiting, middle, low), np.where(waiting, high, middle)
-    return np.maximum(high, s.min_cpu_m)
+    return np.asarray(np.maximum(high, s.min_cpu_m))
 
 
 def _alone(load: Load, s: Scenario, windows: int) -> Sequence[Load]:

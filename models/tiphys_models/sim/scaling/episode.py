@@ -1,4 +1,4 @@
-"""Agents against services: at the end of every window each agent sees the same kind of readings that a cluster gives, and sizes change at once.
+"""Agents against services: after every window an agent sees readings of the kind that a cluster gives, and sizes change at once.
 
 Whoever simulates, requests count by the window they arrived in; dropped ones and those still waiting at the end count as late.
 """
@@ -159,14 +159,14 @@ class Episode:
         """Sizes for the coming window: what of the answer is allowed."""
         kept = allowed(seen, answers)
         low, high = self.scenario.start_s
-        for i in np.flatnonzero(kept.replicas != self.replicas):
+        for i in np.flatnonzero(kept.replicas != self.replicas).tolist():
             for pod in range(self.replicas[i], kept.replicas[i]):
                 wait = low + (high - low) * self.loads[i].starts[self._started[i] % STARTS]
                 self._ready_s[i, pod] = self.window * self.scenario.window_s + wait
                 self._started[i] += 1
-                self.plant.start_pod(int(i), pod, float(self._ready_s[i, pod]))
+                self.plant.start_pod(i, pod, float(self._ready_s[i, pod]))
             if kept.replicas[i] < self.replicas[i]:
-                self.plant.stop_pods(int(i), int(kept.replicas[i]))
+                self.plant.stop_pods(i, int(kept.replicas[i]))
         self.replicas, self.cpu_m = kept.replicas, kept.cpu_m
         return kept
 

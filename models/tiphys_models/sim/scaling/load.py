@@ -46,4 +46,4 @@ def draw_load(shape: Shape, service: Service, *, requests: bool = False) -> Load
     arrival_s = np.sort((period + rng.random(len(period))) * PERIOD_S)
     cpu_s = rng.exponential(mean_s, len(period))
     work_s = np.bincount(period, weights=cpu_s, minlength=len(counts))
-    return Load(shape, service, counts.astype(np.float64), work_s, starts, arrival_s, cpu_s)
+    return Load(shape, service, counts.astype(np.float64), work_s.astype(np.float64), starts, arrival_s, cpu_s)

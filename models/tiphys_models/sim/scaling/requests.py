@@ -1,4 +1,4 @@
-"""The exact simulator, compiled: every request waits, takes its CPU time at a pod's speed, and stands still when the pod's quota is used up.
+"""The exact simulator, compiled: every request waits, takes its CPU time at a pod's speed, and stands still while the quota is used up.
 
 A central queue in order of arrival, or one a pod; time runs window by window, because sizes change in between.
 """
@@ -86,7 +86,7 @@ def work(p: Pods, k: int, begin_s: float, until_s: float, cpu_m: float, useful_m
         if p.quota_s[k] <= 1e-12 and take > 0.0:
             p.stopped[k] += 1.0
         if p.left_s[k] <= 1e-12:
-            return t + take / speed
+            return float(t + take / speed)
         t = end
         period += 1
     return _NEVER
@@ -175,7 +175,7 @@ def serve_own(
         _go_on(p, tally, arrival_s, finish_s, k, begin_s, until_s, cpu_m, useful_m, target_s, time_out_s)
     while p.request[k] == _NONE and p.first[k] != _NONE:
         r = p.first[k]
-        start = max(max(p.free_s[k], p.ready_s[k]), arrival_s[r])
+        start = max(p.free_s[k], p.ready_s[k], arrival_s[r])
         if start >= until_s:
             break
         p.first[k] = following[r]
@@ -291,8 +291,8 @@ class RequestServices:
         until_s = begin_s + self._s.window_s
         self._window += 1
         rows = [service.advance(int(n), float(m), begin_s, until_s) for service, n, m in zip(self._services, replicas, cpu_m, strict=True)]
-        columns = np.array(rows).T
-        return Readings(*columns[:5], 1000 * columns[5] / self._s.window_s, columns[6])
+        came, completed, late, p90_s, in_flight, used_s, throttled = np.array(rows).T
+        return Readings(came, completed, late, p90_s, in_flight, 1000 * used_s / self._s.window_s, throttled)
 
     def outcome(self) -> Outcome:
         """By the window in which requests arrived."""

@@ -7,7 +7,7 @@
 | `diurnal` | a sine of 25 to 40 min, 120..220 at its lowest, 700..900 at its highest | period, phase, levels |
 | `bursty` | 150..350, times 1.8 to 3.5 for 40 s on average, 14 times an hour, unannounced | all of it |
 | `flash` | 120..220, jumps to 600..950 within 2 to 10 s for 1 to 4 min, 4 times an hour, unannounced | all of it |
-| `recurring` | the same jumps for 1 to 2 min, with a fixed period of 5 to 9 min and 2 s of jitter; neither period nor phase is told | all of it |
+| `recurring` | the same for 1 to 2 min, with a fixed period of 5 to 9 min and 2 s of jitter; period and phase untold | all of it |
 """
 
 from __future__ import annotations
@@ -116,15 +116,13 @@ def read_shape(path: Path) -> tuple[Shape, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"--shape: cannot read {path.name}: {error}") from error
     if path.stem in SHAPES:
-        path_stem = path.stem + "-file"
-    else:
-        path_stem = path.stem
+        raise InvalidInput(f"--shape: {path.name} would be confused with the shape of that name; call it something else")
     rps = _columns(path.name, lines) if "," in lines[0] else _numbers(path.name, lines)
     if not 60 <= len(rps) <= MOST_SECONDS:
         raise InvalidInput(f"--shape: {path.name} has {len(rps)} seconds; 60 to {MOST_SECONDS} are wanted")
     if not np.isfinite(rps).all() or rps.min() < 0 or rps.max() > MOST_RPS:
         raise InvalidInput(f"--shape: {path.name} must hold rates from 0 to {MOST_RPS:g}")
-    return Shape(path_stem, "file", 0, rps), sha256(raw).hexdigest()
+    return Shape(path.stem, "file", 0, rps), sha256(raw).hexdigest()
 
 
 def _numbers(name: str, lines: list[str]) -> FloatArray:
