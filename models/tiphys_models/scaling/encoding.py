@@ -61,4 +61,4 @@ def encode(seen: Seen, again: Recurrence, price: FloatArray) -> FloatArray:
         np.log(price),
         np.log(seen.target_s / seen.window_s),
     ]
-    return np.clip(np.array(columns).T, -4.0, 4.0)
+    return np.asarray(np.clip(np.array(columns).T, -4.0, 4.0))

@@ -153,6 +153,10 @@ class FluidServices:
         p90_s = np.where(cumulative[:, -1] > 0, np.where(age == 0, _AT_ONCE_S, (age - 0.5) * PERIOD_S), np.nan)
         return Readings(m.arrived, m.completed, m.late, p90_s, m.waiting, 1000 * m.used_s / seconds, m.throttled)
 
+    def counted(self, window: int) -> FloatArray:
+        """Requests that arrived in a window."""
+        return np.asarray(self._counts[:, window * self._periods : (window + 1) * self._periods].sum(axis=1))
+
     def outcome(self) -> Outcome:
         """By the window in which requests arrived."""
         f = self.fluid
