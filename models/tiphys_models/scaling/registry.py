@@ -34,6 +34,10 @@ _ENTRIES: dict[str, AgentEntry] = {
         AgentEntry("hpa", "settings", "hpa"),
         AgentEntry("rule-horizontal", "settings", "rule_horizontal"),
         AgentEntry("rule", "settings", "rule"),
+        AgentEntry("q-table", "learned", "q_table", learned=True),
+        AgentEntry("dqn-horizontal", "learned", "dqn_horizontal", learned=True),
+        AgentEntry("dqn-vertical", "learned", "dqn_vertical", learned=True),
+        AgentEntry("combined", "learned", "combined", learned=True),
     )
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal, RuleSetting
 
-RULE = RuleSetting(headroom=1.08, last=1, rise=0.5, keep=20, pod_m=500.0, spare_m=10.0)
-RULE_HORIZONTAL = RuleSetting(headroom=1.08, last=1, rise=0.5, keep=20, pod_m=250.0)
+RULE = RuleSetting(headroom=1.08, last=1, rise=0.75, spread=0.0, keep=4, pod_m=600.0, spare_m=5.0)
+RULE_HORIZONTAL = RuleSetting(headroom=1.0, last=1, rise=1.0, spread=0.0, keep=2, pod_m=400.0)
 
 
 def rule(attainment: float) -> Rule:

@@ -1,0 +1,175 @@
+"""Playing the cells of `tiphys bench scaling`, several processes at a time; a cell's rows depend on nothing but the cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from tiphys_cli.bench.report import Row
+from tiphys_cli.bench.scaling_settings import CHOSEN, settings_of
+from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.scaling.learned import load_agent
+from tiphys_models.scaling.protocol import ScalingAgent
+from tiphys_models.scaling.registry import entries
+from tiphys_models.sim.scaling.clairvoyant import clairvoyant, smallest_sufficient_m
+from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, play
+from tiphys_models.sim.scaling.fluid import FluidServices
+from tiphys_models.sim.scaling.load import Load, draw_load
+from tiphys_models.sim.scaling.requests import RequestServices
+from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, Scenario
+from tiphys_models.sim.scaling.shapes import SHAPES, Shape, make_shape, read_shape, rotated
+
+BOUND = "clairvoyant"
+KEEP = {"all": 1.0, "relaxed-95": 0.95}
+PUBLISHED_VERTICAL = "dqn-vertical-published"
+"""A row beside `dqn-vertical`, never served: what the published reward leads to."""
+SETTLE_RPS = (40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 250.0)
+SETTLE_STARTS_M = (60.0, 600.0)
+SETTLE_WINDOWS = 120
+_LAST = 40
+"""Windows over which a settled limit is averaged."""
+_ONE_POD = Scenario("one-pod", max_replicas=1)
+
+
+def playable() -> tuple[str, ...]:
+    """Agents of this distribution that have what they need, and the bound."""
+    return (*(e.name for e in entries()), BOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One shape and seed."""
+
+    shape: str
+    """A name, or the path of a file."""
+    seed: int
+    agents: tuple[str, ...]
+    seconds: int
+    fluid: bool = False
+
+    @property
+    def label(self) -> str:
+        """In rows."""
+        return self.shape if self.shape in SHAPES else Path(self.shape).stem
+
+    def load(self) -> Load:
+        """The arrivals, the same for every agent."""
+        if self.shape in SHAPES:
+            shape = make_shape(self.shape, "test", self.seed, self.seconds)
+        else:
+            shape = rotated(read_shape(Path(self.shape))[0], self.seed)
+        return draw_load(shape, FIBONACCI, requests=not self.fluid)
+
+
+def play_all(jobs: list[Job], processes: int, tell: Callable[[str], None]) -> list[Row]:
+    """In the order of the jobs; then the vertical agents alone at constant load."""
+    started = time.monotonic()
+    found: dict[int, list[Row]] = {}
+
+    def told(index: int, rows: list[Row]) -> None:
+        found[index] = rows
+        tell(f"{len(found)}/{len(jobs)} {jobs[index].label}, seed {jobs[index].seed}: {time.monotonic() - started:.0f} s so far")
+
+    if processes == 1:
+        for index, job in enumerate(jobs):
+            told(index, play_cell(job))
+    else:
+        play_cell(Job("constant", 0, (), 60, fluid=jobs[0].fluid))  # compiles once, before several processes would each do it
+        with ProcessPoolExecutor(min(processes, len(jobs)), mp_context=get_context("spawn")) as pool:
+            futures = {pool.submit(play_cell, job): index for index, job in enumerate(jobs)}
+            for future in as_completed(futures):
+                told(futures[future], future.result())
+    rows = [row for index in range(len(jobs)) for row in found[index]]
+    if "dqn-vertical" in jobs[0].agents:
+        rows += [row for seed in dict.fromkeys(job.seed for job in jobs) for row in settle(seed)]
+    return rows
+
+
+def play_cell(job: Job) -> list[Row]:
+    """Every agent and setting."""
+    load = job.load()
+    rows = []
+    for agent in job.agents:
+        if agent == BOUND:
+            rows += [_row(job, agent, setting, clairvoyant(load, DEFAULT_SCENARIO, keep)) for setting, keep in KEEP.items()]
+        else:
+            rows += [_row(job, agent, setting, play_one(made, load, fluid=job.fluid)) for setting, made in settings_of(agent)]
+    return rows
+
+
+def play_one(agent: ScalingAgent, load: Load, *, fluid: bool) -> Records:
+    """An agent that never changes replicas is given as many as the highest rate takes."""
+    plant = (FluidServices if fluid else RequestServices)([load], DEFAULT_SCENARIO)
+    if agent.name != "dqn-vertical":
+        return play(agent, [load], DEFAULT_SCENARIO, lambda loads, scenario: plant)
+    episode = Episode([load], DEFAULT_SCENARIO, plant)
+    pods = np.ceil(load.shape.rps.max() * load.service.cpu_ms / START_CPU_M).astype(np.int64)
+    episode.start_with(np.array([pods]), np.array([START_CPU_M]))
+    return finish(agent, episode)
+
+
+def finish(agent: ScalingAgent, episode: Episode) -> Records:
+    """Play an episode that has been prepared."""
+    while not episode.over:
+        episode.advance()
+        seen = episode.seen()
+        if seen is not None:
+            episode.apply(seen, agent.answer(seen))
+    return episode.records()
+
+
+def _row(job: Job, agent: str, setting: str, r: Records) -> Row:
+    p90_s = r.p90_s[0][np.isfinite(r.p90_s[0])]
+    return {
+        "shape": job.label, "agent": agent, "setting": setting, "seed": job.seed, "windows": int(r.played[0]),
+        "slo_attained": float(r.attained()[0]), "requests_attained": float(r.requests_attained()[0]),
+        "never_served": float(r.never_served()[0]), "cost": float(r.cost()[0]), "cpu_hours": float(r.cpu_hours()[0]),
+        "replica_hours": float(r.replica_hours()[0]), "p90_ms": float(1000 * np.median(p90_s)) if len(p90_s) else None,
+        "switches": int(r.switches()[0]),
+    }  # fmt: skip
+
+
+def settle(seed: int) -> list[Row]:
+    """`dqn-vertical` alone at constant rates, from a low and a high limit, beside the agent of the published reward."""
+    rows = []
+    shown = {"dqn-vertical": SHIPPED / "scaling-dqn-vertical.json", PUBLISHED_VERTICAL: SHIPPED / f"scaling-{PUBLISHED_VERTICAL}.json"}
+    seconds = round(SETTLE_WINDOWS * _ONE_POD.window_s)
+    for rps in SETTLE_RPS:
+        load = draw_load(Shape(f"constant-{rps:g}", "test", seed, np.full(seconds, rps)), FIBONACCI)
+        smallest_m = smallest_sufficient_m(load, _ONE_POD)
+        for name, path in shown.items():
+            starts = SETTLE_STARTS_M if path.exists() else ()
+            rows += [_settled(name, path, load, rps, start_m, smallest_m) for start_m in starts]
+    return rows
+
+
+def _settled(name: str, path: Path, load: Load, rps: float, start_m: float, smallest_m: float) -> Row:
+    episode = Episode([load], _ONE_POD)
+    episode.start_with(np.ones(1, np.int64), np.array([start_m]))
+    records = finish(load_agent(path), episode)
+    setting = CHOSEN[name]() if name in CHOSEN else "only"
+    row = _row(Job("constant", load.shape.seed, (), 0), name, setting, records)
+    last = float(records.cpu_m[0, -_LAST:].mean())
+    kept = float(records.kept()[0, -_LAST:].mean())
+    return {**row, "shape": f"constant-{rps:g}", "start_m": start_m, "settled_m": last, "smallest_m": smallest_m, "kept_at_last": kept}
+
+
+def traces(job: Job) -> Row:
+    """What the chosen settings of a cell did, window by window, in the fluid simulator."""
+    load = draw_load(job.load().shape, FIBONACCI)
+    made: Row = {}
+    for agent in job.agents:
+        named: Sequence[tuple[str, ScalingAgent]] = [] if agent == BOUND else settings_of(agent)
+        for setting, made_agent in named:
+            if agent in CHOSEN and setting != CHOSEN[agent]():
+                continue
+            r = play_one(made_agent, load, fluid=True)
+            made[agent] = {"rps": r.rps[0], "p90_s": r.p90_s[0], "replicas": r.replicas[0], "cpu_m": r.cpu_m[0]}
+            break
+    return made
