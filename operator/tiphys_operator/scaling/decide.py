@@ -96,6 +96,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         update={
             "phase": DecisionPhase.RECOMMENDED,
             "state_digest": hashlib.sha256(repr(state).encode()).hexdigest()[:16],
+            "model_digest": str(getattr(agent, "digest", "")),
             "wanted": Size(replicas=max(wanted.replicas, 0), cpu_milli=max(wanted.cpu_m, 0)),
             "clamped": clamped,
             "applied": applied,

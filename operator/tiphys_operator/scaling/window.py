@@ -17,7 +17,7 @@ from tiphys_models.api.scaling_status import LastDecision, Size
 from tiphys_models.clients.kube import ApiError
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
 from tiphys_models.domain.quantity import timestamp_s
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.registry import make_agent
@@ -117,7 +117,7 @@ class WindowRunner:
         if running.generation != policy.generation or running.agent is None:
             try:
                 running.agent = make_agent(spec.agent.kind, spec.objective.attainment_percent / 100)
-            except InvalidInput as error:
+            except (InvalidInput, ArtifactRefused) as error:
                 return Finding(ScalingReason.AGENT_UNAVAILABLE, str(error))
             running.reader = WindowReader(spec, policy.namespace, shape.container)
             running.generation = policy.generation

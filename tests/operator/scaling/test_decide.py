@@ -34,9 +34,20 @@ class Fixed:
     cpu_m: float = 100.0
     name: str = "fixed"
     actions: tuple[str, ...] = ()
+    digest: str = "ab" * 32
 
     def answer(self, seen: Seen) -> Answers:
         return Answers(np.array([self.replicas]), np.array([self.cpu_m]))
+
+
+@dataclass(frozen=True)
+class Learned(Fixed):
+    """Has a value for each of two actions."""
+
+    actions: tuple[str, ...] = ("stay", "grow")
+
+    def answer(self, seen: Seen) -> Answers:
+        return Answers(np.array([3]), np.array([100.0]), np.array([1]), np.array([[0.25, 0.5]]))
 
 
 def view(
@@ -76,6 +87,13 @@ def test_a_step_is_an_intent_before_it_is_made_and_tells_everything() -> None:
     assert (decision.window.requests, decision.window.good) == (1500, 1500)
     assert found.memory.replicas.changes[0].value == 2
     assert found.memory.cpu.changes[0].value == 10, "in steps of 10 millicores"
+
+
+def test_a_learned_agent_shows_its_values_and_its_weights() -> None:
+    decision = decided(Learned()).decision
+    assert decision.values == ["grow=0.5", "stay=0.25"]
+    assert decision.model_digest == "ab" * 32
+    assert decision.reasons[0] == "BestValue"
 
 
 def test_without_a_change_there_is_nothing_to_intend() -> None:
