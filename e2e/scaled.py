@@ -1,4 +1,4 @@
-"""A workload on simulated nodes that behaves like a service: open-loop requests, counted late where its pods' CPU does not suffice."""
+"""A workload on simulated nodes that behaves like a service: open-loop requests that queue where its pods' CPU does not suffice."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from tiphys_models.domain.quantity import cpu_milli
 
 CPU_MS = 2.0
 """CPU milliseconds of one request."""
+LATENCY_S = 0.4
+QUEUE_S = 2.0
+"""Who waits longer gives up."""
 EDGES = ("0.1", "0.4", "1", "+Inf")
 GROUP = "/apis/tiphys.io/v1alpha1"
 _TICK_S = 0.25
@@ -56,7 +59,7 @@ def policy(name: str, target: str, mode: str, **spec: Any) -> dict[str, Any]:
     wanted = {
         "targetRef": {"kind": "Deployment", "name": target},
         "mode": mode,
-        "objective": {"latencyMilliseconds": 400},
+        "objective": {"latencyMilliseconds": 400, "metrics": {"inFlight": "http_requests_in_flight"}},
         "horizontal": {"minReplicas": 1, "maxReplicas": 4},
         "vertical": {"minCpuMilli": 50, "maxCpuMilli": 400},
         "intervalSeconds": 5,
@@ -74,6 +77,7 @@ class Service:
         self._api, self._namespace, self._app = api, namespace, app
         self._counts: dict[tuple[str, str], float] = {}
         self._cpu_s: dict[str, float] = {}
+        self._waiting: dict[str, float] = {}
         self._lock, self._stop = threading.Lock(), threading.Event()
         handler = type("Handler", (_Metrics,), {"service": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -116,13 +120,16 @@ class Service:
             for name, pod in pods.items():
                 status = (pod["status"].get("containerStatuses") or [{}])[0]
                 limit_m = cpu_milli(((status.get("resources") or {}).get("limits") or {}).get("cpu") or 0)
-                requests = self.rate / len(pods) * seconds
-                needed_m = requests / seconds * CPU_MS
-                good = requests if needed_m <= limit_m else requests * limit_m / needed_m
+                per_s = limit_m / CPU_MS
+                waiting = self._waiting.get(name, 0.0) + self.rate / len(pods) * seconds
+                served = min(waiting, per_s * seconds)
+                given_up = max(waiting - served - QUEUE_S * self.rate / len(pods), 0.0)
+                quick = waiting - served <= LATENCY_S * per_s
+                self._waiting[name] = waiting - served - given_up
                 for edge in EDGES:
-                    count = requests if edge in ("1", "+Inf") else good
+                    count = served + given_up if edge == "+Inf" else served if edge == "1" or quick else 0.0
                     self._counts[name, edge] = self._counts.get((name, edge), 0.0) + count
-                self._cpu_s[name] = self._cpu_s.get(name, 0.0) + min(needed_m, limit_m) / 1000 * seconds
+                self._cpu_s[name] = self._cpu_s.get(name, 0.0) + served * CPU_MS / 1000
 
     def render(self) -> str:
         with self._lock:
@@ -131,6 +138,7 @@ class Service:
                 for (pod, edge), value in self._counts.items()
             ]
             labels = f'namespace="{self._namespace}",container="main"'
+            lines += [f'http_requests_in_flight{{namespace="{self._namespace}",pod="{pod}"}} {n}' for pod, n in self._waiting.items()]
             lines += [f'container_cpu_usage_seconds_total{{{labels},pod="{pod}"}} {value}' for pod, value in self._cpu_s.items()]
         return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, trunc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiphys_models.scaling.limits import REMEMBERED_MAX, Direction, History, LimitReason, Limits, Rate, clamp
@@ -98,6 +98,7 @@ rules = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(rules=rules, start=st.integers(1, 40), wishes=st.lists(st.integers(0, 80), max_size=40), step_s=st.sampled_from([5.0, 15.0, 100.0]))
 def test_it_does_what_hpa_does(rules: Limits, start: int, wishes: list[int], step_s: float) -> None:
     hpa, history, current = Hpa(rules), History(), start
@@ -110,12 +111,14 @@ def test_it_does_what_hpa_does(rules: Limits, start: int, wishes: list[int], ste
         current = found.value
 
 
+@settings(deadline=None)
 @given(rules=rules, current=st.integers(1, 65), low=st.integers(0, 80), high=st.integers(0, 80))
 def test_wanting_more_never_gives_less(rules: Limits, current: int, low: int, high: int) -> None:
     low, high = sorted((low, high))
     assert clamp(rules, History(), current, low, 0.0).value <= clamp(rules, History(), current, high, 0.0).value
 
 
+@settings(deadline=None)
 @given(wishes=st.lists(st.integers(1, 10_000), min_size=200, max_size=300))
 def test_the_memory_is_bounded_and_forgets_to_the_safe_side(wishes: list[int]) -> None:
     rules = limits(most=10_000, down=replace(STILL, window_s=3600.0))

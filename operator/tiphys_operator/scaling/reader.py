@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from tiphys_operator.scaling.measured import Measured, Readings, Scope, measure
 from tiphys_operator.scaling.series import Series, parse_matrix
 from tiphys_operator.scaling.sources import Source, source_of
 from tiphys_operator.scaling.workload import ScaledPod
+
+log = logging.getLogger(__name__)
 
 _SCRAPE_S = 15.0
 """Longest usual time between two samples: what a query reaches back beyond its windows."""
@@ -62,6 +65,8 @@ class WindowReader:
             born={pod.name: pod.started_s for pod in pods if pod.ready},
         )
         found = measure(readings, scope, count)
+        if not self._windows and found.windows:
+            self._rates.extend(await self._past(prometheus, found.windows[0].at_s, length_s))
         self._take(found.windows, length_s)
         return Measured(tuple(self._windows), found.problem, found.message, found.silent)
 
@@ -74,6 +79,18 @@ class WindowReader:
                 self._rates.extend([math.nan] * min(max(missed, 0), HISTORY))
             self._windows.append(window)
             self._rates.append(window.arrived / window.length_s)
+
+    async def _past(self, prometheus: PrometheusClient, before_s: float, length_s: float) -> list[float]:
+        """Rates of the windows before the first that is measured: for what recurs within hours, approximate edges will do."""
+        try:
+            series = await _series(prometheus, self._source.past(HISTORY, length_s))
+        except Unavailable as error:
+            log.debug("past rates could not be read", extra={"fields": {"error": str(error)}})
+            return []
+        known = {round(t / length_s): v for s in series for t, v in zip(s.times_s, s.values, strict=True)}
+        last = round(before_s / length_s) - 1
+        first = min((number for number in known if number <= last), default=last + 1)
+        return [known.get(number, math.nan) for number in range(first, last + 1)]
 
     async def _readings(self, prometheus: PrometheusClient, names: Sequence[str], span_s: float) -> Readings:
         source, box = self._source, self._container

@@ -46,6 +46,16 @@ class Source:
     matchers: Mapping[str, str]
     in_flight: str
     namespace: str
+    pods: str
+    """Pattern of the names that the workload's pods have and had: good enough for the past, where no list knows them."""
+
+    def past(self, windows: int, length_s: float) -> str:
+        """Requests a second of past windows, one sample each."""
+        parts = _matchers(self.matchers | {"le": "+Inf"})
+        if self.pod_label:
+            parts.append(f'{self.pod_label}=~"{self.pods}"')
+        span_ms, step_ms = round(windows * length_s * 1000), round(length_s * 1000)
+        return f"sum(rate({self.histogram}_bucket{{{','.join(parts)}}}[{2 * step_ms}ms]))[{span_ms}ms:{step_ms}ms]"
 
     def buckets(self, pods: Sequence[str], span_s: float) -> str:
         """The histogram's counters."""
@@ -73,16 +83,26 @@ def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> Sou
         matchers=matchers | dict(metrics.matchers),
         in_flight=metrics.in_flight or "",
         namespace=namespace,
+        pods=_literal(target.name) + ("-[0-9]+" if target.kind == "StatefulSet" else "-[a-z0-9]+-[a-z0-9]{5}"),
     )
 
 
 def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Sequence[str], span_s: float) -> str:
-    parts = [f'{label}="{_escaped(value)}"' for label, value in sorted(matchers.items())]
+    parts = _matchers(matchers)
     if pod_label:
         # an explicit list: a pattern such as web-.* also matches web-canary
-        names = "|".join(name.replace(".", "\\\\.") for name in sorted(pods))
+        names = "|".join(map(_literal, sorted(pods)))
         parts.append(f'{pod_label}=~"{names}"')
     return f"{metric}{{{','.join(parts)}}}[{round(span_s * 1000)}ms]"
+
+
+def _matchers(labels: Mapping[str, str]) -> list[str]:
+    return [f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items())]
+
+
+def _literal(name: str) -> str:
+    """In a pattern: the only special character that a pod's name may hold is the dot."""
+    return name.replace(".", "\\\\.")
 
 
 def _escaped(value: str) -> str:

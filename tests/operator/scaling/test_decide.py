@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target, window
@@ -224,6 +224,7 @@ def test_old_refusals_are_forgotten() -> None:
 sizes = st.tuples(st.integers(-3, 60), st.floats(-50, 5000))
 
 
+@settings(deadline=None)
 @given(wishes=st.lists(st.tuples(sizes, st.sampled_from([0.0, 0.3, None])), min_size=1, max_size=12))
 def test_no_agent_leaves_the_bounds_whatever_it_wants(wishes: list[tuple[tuple[int, float], float | None]]) -> None:
     seen, here = policy(), Size(replicas=2, cpu_milli=100)

@@ -104,6 +104,10 @@ def test_presets_name_series_and_pods_exactly() -> None:
     expected = 'http_request_duration_seconds_bucket{namespace="shop",pod=~"web-2|web\\\\.1"}[30000ms]'
     assert ours.buckets(["web-2", "web.1"], 30.0) == expected
     assert ours.flight(["a"], 30.0) == ""
+    assert ours.past(960, 15.0) == (
+        'sum(rate(http_request_duration_seconds_bucket{le="+Inf",namespace="shop",pod=~"web-[a-z0-9]+-[a-z0-9]{5}"}[30000ms]))'
+        "[14400000ms:15000ms]"
+    )
     mesh = source_of(LatencyMetrics(preset="istio", matchers={"cluster": 'a"b'}), target, "shop")
     assert mesh.buckets(["web-1"], 30.0) == (
         'istio_request_duration_milliseconds_bucket{cluster="a\\"b",destination_workload="web",'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiphys_operator.scaling.series import Series, newest_s, parse_matrix
@@ -45,6 +45,7 @@ def test_what_is_no_count_is_not_usable(value: float) -> None:
     assert not series((0, 1), (5, value)).usable
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.integers(0, 50), min_size=2, max_size=30), cut=st.integers(1, 28))
 def test_windows_side_by_side_lose_and_double_nothing(steps: list[int], cut: int) -> None:
     total, samples = 0.0, []
