@@ -270,7 +270,7 @@ class Proxy:
             self._end()
         headers = {key: value for key, value in request.headers.items() if key.lower() not in ("host", "content-length")}
         async with self._session.request(
-            request.method, self._access.server + request.path_qs, data=await request.read(), headers=headers
+            request.method, self._access.server + request.path_qs, data=await request.read() or None, headers=headers
         ) as answer:
             if self.point == (what, number, "after"):
                 self._end()

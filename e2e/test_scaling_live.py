@@ -83,9 +83,12 @@ def scene(local: LocalCluster, namespace: str, tmp_path: Path) -> Iterator[Scene
 def test_recommend_changes_nothing_active_acts_in_place_and_without_metrics_it_holds(scene: Scene) -> None:
     web, service = scene.web, scene.service
     web.create(1, POOL)
-    service.rate = 300.0  # takes 600m; there are 100m
+    service.rate = 20.0
     with scene.operator() as operator:
         web.create_policy("Recommend")
+        scene.until(lambda: web.status().get("memory", {}).get("requestCpuMicroseconds"), "what CPU a request takes is measured")
+        assert 1500 < web.status()["memory"]["requestCpuMicroseconds"] < 2500
+        service.rate = 300.0  # takes 600m; there are 100m
         enough = lambda: (size := web.decision().get("applied")) and size["replicas"] * size["cpuMilli"] >= 600  # noqa: E731 - named for the wait
         scene.until(enough, "a recommendation of enough CPU for the load")
         decision = web.decision()

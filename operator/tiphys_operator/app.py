@@ -59,9 +59,8 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        self._permissions = PermissionCheck(
-            self._client, wanted(settings.namespace, settings.lease_name, settings.selection_configmap), self._metrics
-        )
+        rights = wanted(settings.namespace, settings.lease_name, settings.selection_configmap, scaling=settings.scaling)
+        self._permissions = PermissionCheck(self._client, rights, self._metrics)
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
         if settings.prometheus_url:
@@ -148,15 +147,16 @@ class Operator:
             selection=selection,
         )
         selection.on_news = reconciler.wake
-        scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
         holding = asyncio.create_task(self._lease.hold(), name="lease")
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
-            asyncio.create_task(scaling.run(), name="scaling"),
         }
+        if self._settings.scaling:
+            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
+            working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
             working.add(asyncio.create_task(pulling, name="decisions"))

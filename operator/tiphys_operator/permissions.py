@@ -75,7 +75,7 @@ CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
-def wanted(namespace: str, lease_name: str, selection_configmap: str) -> tuple[Permission, ...]:
+def wanted(namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True) -> tuple[Permission, ...]:
     """Everything the operator does."""
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
     return (
@@ -93,7 +93,7 @@ def wanted(namespace: str, lease_name: str, selection_configmap: str) -> tuple[P
         WRITE_PLANS,
         Permission("create", GROUP, PLANS, "plans of policies with select"),
         Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
-        *_SCALING,
+        *(_SCALING if scaling else ()),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),

@@ -118,7 +118,7 @@ def test_wanting_more_never_gives_less(rules: Limits, current: int, low: int, hi
     assert clamp(rules, History(), current, low, 0.0).value <= clamp(rules, History(), current, high, 0.0).value
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(wishes=st.lists(st.integers(1, 10_000), min_size=200, max_size=300))
 def test_the_memory_is_bounded_and_forgets_to_the_safe_side(wishes: list[int]) -> None:
     rules = limits(most=10_000, down=replace(STILL, window_s=3600.0))

@@ -52,6 +52,8 @@ class Outcome:
     window: Window | None
     limits: tuple[LimitReason, ...] = ()
     """Of replicas and of CPU, as far as the policy scales them."""
+    masked: bool = False
+    """Whether something that was not possible kept it from growing, or from shrinking."""
     held: ScalingReason | None = None
     message: str = ""
 
@@ -92,6 +94,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
     clamped, memory, limits = _clamped(spec, memory, here, wanted, now_s)
     kept = allowed_decision(state, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
     applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
+    masked = applied != clamped or _at_bound(applied, space)
     decision = record.model_copy(
         update={
             "phase": DecisionPhase.RECOMMENDED,
@@ -102,7 +105,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
             "applied": applied,
             "values": [f"{name}={value:.4g}" for name, value in sorted(wanted.values.items(), key=lambda v: -v[1])][:_VALUES_MAX],
             "masked": list(space.masked),
-            "reasons": [wanted.reason, *map(str, limits), *(["ByMask"] if applied != clamped else [])],
+            "reasons": [wanted.reason, *map(str, limits), *(["ByMask"] if masked else [])],
             "message": _told(wanted, window, cpu_ms),
         }
     )
@@ -110,7 +113,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         memory = _stepped(memory, here, applied, now_s)
         phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
         decision = decision.model_copy(update={"phase": phase})
-    return Outcome(decision, memory, window, limits)
+    return Outcome(decision, memory, window, limits, masked)
 
 
 def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:
@@ -122,7 +125,7 @@ def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s
     memory = block(outcome.memory, move, bound, reason, now_s)
     phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.REFUSED
     changed = {"applied": applied, "phase": phase, "masked": [*decision.masked, f"{move}: {reason}"][-16:], "message": message[:512]}
-    return replace(outcome, decision=decision.model_copy(update=changed), memory=memory)
+    return replace(outcome, decision=decision.model_copy(update=changed), memory=memory, masked=True)
 
 
 def block(memory: ScalingMemory, move: str, bound: int, reason: MaskReason, now_s: float) -> ScalingMemory:
@@ -166,11 +169,10 @@ def _too_large(memory: ScalingMemory, view: View, here: Size, now_s: float) -> S
 
 
 def _request_ms(spec: ScalingPolicySpec, windows: Sequence[Window], memory: ScalingMemory) -> float | None:
-    said = spec.agent.request_cpu_microseconds
-    measured = request_cpu_ms(windows) if said is None else said / 1000
-    if measured:
-        return measured
-    return memory.request_cpu_microseconds / 1000 if memory.request_cpu_microseconds else None
+    if spec.agent.request_cpu_microseconds is not None:
+        return spec.agent.request_cpu_microseconds / 1000
+    known_ms = memory.request_cpu_microseconds / 1000 if memory.request_cpu_microseconds else None
+    return request_cpu_ms(windows, spec.objective.percentile / 100, known_ms)
 
 
 def _state(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, here: Size, space: Room, cpu_ms: float, now_s: float) -> ScalingState:
@@ -207,6 +209,13 @@ def _clamped(
         update["cpu"] = memory_of(found.history)
         reasons.append(found.reason)
     return size, memory.model_copy(update=update), tuple(reasons)
+
+
+def _at_bound(applied: Size, space: Room) -> bool:
+    """Whether it stopped where a mask begins: agents see bounds and rarely want more."""
+    moves = {said.partition(":")[0] for said in space.masked}
+    pods, cpu = "replicas-up" in moves, "cpu-up" in moves
+    return (pods and applied.replicas >= space.bounds.max_replicas) or (cpu and applied.cpu_milli >= space.bounds.max_cpu_m)
 
 
 def _milli(found: Clamped, here: Size) -> int:

@@ -75,8 +75,19 @@ def measure(readings: Readings, scope: Scope, count: int) -> Measured:
     return Measured(windows, silent=tuple(silent))
 
 
-def request_cpu_ms(windows: Sequence[Window]) -> float | None:
-    """CPU milliseconds that a request took, over all windows in which both are known; None if there were too few."""
+def request_cpu_ms(windows: Sequence[Window], percentile: float, known_ms: float | None) -> float | None:
+    """CPU milliseconds that a request takes; None if nobody knows yet.
+
+    From windows that kept the objective. Overloaded ones count requests that were given up and took no CPU, so they only say what it takes
+    at least: enough to grow from, window by window, where nothing better is known.
+    """
+    kept = [w for w in windows if w.late is not None and w.late <= 1 - percentile + _EDGE_TOLERANCE]
+    if (found := _cpu_ms(kept)) is not None:
+        return found
+    return max((ms for ms in (known_ms, _cpu_ms(windows)) if ms is not None), default=None)
+
+
+def _cpu_ms(windows: Sequence[Window]) -> float | None:
     known = [w for w in windows if w.used_cpu_m is not None and w.completed > 0]
     requests = sum(w.completed for w in known)
     if requests < _LEAST_REQUESTS:

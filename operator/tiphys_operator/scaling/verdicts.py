@@ -138,8 +138,8 @@ def _limited(finding: Finding) -> Verdict:
     if outcome is None or outcome.held is not None:
         return Verdict(_KIND.LIMITED, "Unknown", ScalingReason.NOT_DECIDED_YET, "nothing was decided")
     decision = outcome.decision
-    if decision.clamped is not None and decision.applied != decision.clamped:
-        message = f"{_size(decision.clamped)} was not possible: {', '.join(decision.masked) or decision.message}"
+    if outcome.masked:
+        message = f"{_size(decision.applied)} is what is possible: {', '.join(decision.masked) or decision.message}"
         return Verdict(_KIND.LIMITED, "True", ScalingReason.BY_MASK, message)
     if said := [str(reason) for reason in outcome.limits if reason not in _FREE]:
         return Verdict(_KIND.LIMITED, "True", ScalingReason.BY_LIMITS, ", ".join(said))

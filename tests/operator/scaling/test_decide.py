@@ -213,6 +213,18 @@ def test_a_size_that_a_node_never_gave_is_not_asked_for_again() -> None:
     assert [(b.move, b.bound, b.reason) for b in found.memory.blocked] == [("cpu-up", 100, "NodeCapacity")]
 
 
+def test_an_agent_that_stays_within_a_mask_is_limited_by_it_all_the_same() -> None:
+    full = Place({"n1": NodeRoom("n1", 200)}, {"n1": 100})
+    seen = policy()
+    assert seen.spec is not None
+    tight = replace(view(), place=full)
+    found = decide_window(seen, seen.spec, Fixed(2, 200.0), tight, NOW_S)
+    assert found.decision.applied.cpu_milli == 200
+    assert found.masked
+    assert "ByMask" in found.decision.reasons
+    assert not decided(Fixed(2, 200.0)).masked
+
+
 def test_old_refusals_are_forgotten() -> None:
     memory = ScalingMemory(
         blocked=[Blocked(move="cpu-up", bound=1, reason="Quota", until=NOW_S - 4000)], overridden=[NOW_S - 4000, NOW_S - 10]
@@ -224,7 +236,7 @@ def test_old_refusals_are_forgotten() -> None:
 sizes = st.tuples(st.integers(-3, 60), st.floats(-50, 5000))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(wishes=st.lists(st.tuples(sizes, st.sampled_from([0.0, 0.3, None])), min_size=1, max_size=12))
 def test_no_agent_leaves_the_bounds_whatever_it_wants(wishes: list[tuple[tuple[int, float], float | None]]) -> None:
     seen, here = policy(), Size(replicas=2, cpu_milli=100)

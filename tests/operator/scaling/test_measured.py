@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.operator.scaling.small import window
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
 from tiphys_operator.scaling.measured import Readings, Scope, measure, request_cpu_ms
@@ -40,7 +41,6 @@ def test_requests_lateness_and_cpu_of_the_last_window() -> None:
     assert found.p90_s == 0.4, "the 90th percentile lies beyond the last edge that is finite"
     assert found.used_cpu_m == pytest.approx(200.0)
     assert found.throttled == pytest.approx(0.2)
-    assert request_cpu_ms([found]) == pytest.approx(2.0)
 
 
 def test_pods_are_summed_and_one_that_is_silent_is_named() -> None:
@@ -95,7 +95,18 @@ def test_what_cannot_be_read_is_a_reason_and_no_window(readings: Readings, reaso
 
 def test_too_few_requests_say_nothing_about_their_cpu() -> None:
     (found,) = measure(Readings(buckets(1, 1), used=(counter(5.0),)), scope(), 1).windows
-    assert request_cpu_ms([found]) is None
+    assert request_cpu_ms([found], 0.9, None) is None
+    assert request_cpu_ms([found], 0.9, 1.5) == 1.5
+
+
+def test_cpu_of_a_request_is_learned_from_windows_that_kept_the_objective() -> None:
+    well = window(rate=100.0, late=0.0, used_cpu_m=200.0)
+    # most requests were given up: they were counted, and took nothing
+    drowned = window(rate=1000.0, late=1.0, used_cpu_m=300.0)
+    assert request_cpu_ms([well, drowned], 0.9, None) == pytest.approx(2.0)
+    assert request_cpu_ms([drowned], 0.9, 2.0) == 2.0
+    assert request_cpu_ms([drowned], 0.9, None) == pytest.approx(0.3), "at least so much"
+    assert request_cpu_ms([window(used_cpu_m=None)], 0.9, None) is None
 
 
 def test_presets_name_series_and_pods_exactly() -> None:
