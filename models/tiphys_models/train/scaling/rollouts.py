@@ -83,10 +83,11 @@ class Rollout:
             seen = e.seen()
             if seen is None:
                 continue
-            inputs, possible = self.moves.inputs(seen, self.price), self.moves.possible(seen)
+            look = self.moves.look(seen)
+            inputs, possible = self.moves.inputs(look, self.price), self.moves.possible(look)
             action = act(inputs, possible)
             self._decided.append((inputs, possible, action))
-            e.apply(seen, self.moves.take(seen, action))
+            e.apply(seen, self.moves.take(look, action))
         return steps
 
     def _settle(self, index: int) -> Step:
