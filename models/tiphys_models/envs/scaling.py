@@ -70,9 +70,10 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
         cost = float(e.replicas[0] * (e.cpu_m[0] / 1000 + POD_PRICE))
         late = float(r.late[0] / r.completed[0]) if r.completed[0] > 0 else float(r.in_flight[0] > 0)
         observation, info = self._observe()
-        if e.over:
+        over = self._episode.over
+        if over:
             info["records"] = e.records()
-        return observation, -cost - self.price * late, False, e.over, info
+        return observation, -cost - self.price * late, False, over, info
 
     def _draw(self) -> Shape:
         name = self.names[int(self.np_random.integers(len(self.names)))]
