@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.registry import make_agent
 from tiphys_models.scaling.seen import Seen
 from tiphys_models.sim.scaling.clairvoyant import clairvoyant, smallest_sufficient_m
-from tiphys_models.sim.scaling.episode import Episode, Records, play
+from tiphys_models.sim.scaling.episode import Episode, play
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.frontier import cost_at
 from tiphys_models.sim.scaling.load import Load, draw_load
@@ -63,7 +62,7 @@ def test_two_unthrottled_pods_are_an_m_m_2_queue() -> None:
 @pytest.mark.parametrize(("cpu_m", "expected"), [(150.0, 90.0), (300.0, 180.0)])
 def test_a_saturated_pod_serves_six_requests_in_ten_milliseconds_of_a_core(cpu_m: float, expected: float) -> None:
     plant = FluidServices([constant(400.0)], DEFAULT_SCENARIO)
-    readings = [plant.advance(np.ones(1, np.int64), np.array([cpu_m])) for _ in range(4)]
+    readings = [plant.advance(np.ones(1, np.int64), np.array([cpu_m])) for _ in range(2)]  # before anybody gives up
     assert readings[-1].completed[0] / 15 == pytest.approx(expected, rel=0.05)
     assert readings[-1].throttled[0] == pytest.approx(1.0)
 
@@ -154,19 +153,6 @@ def test_nobody_is_cheaper_than_the_clairvoyant_at_full_attainment() -> None:
     assert (
         clairvoyant(load, DEFAULT_SCENARIO, 0.95).cost()[0] < bound.cost()[0] < play(make_agent("rule"), [load], DEFAULT_SCENARIO).cost()[0]
     )
-    sizes = bound.replicas[0], bound.cpu_m[0]
-
-    class Follow(Fixed):
-        window = 0
-
-        def answer(self, seen: Seen) -> Answers:
-            self.window += 1
-            return Answers(sizes[0][self.window : self.window + 1], sizes[1][self.window : self.window + 1])
-
-    ahead: Records = play(
-        Follow(1, 1.0), [replace(load, counts=load.counts[:-150], work_s=load.work_s[:-150])], Scenario("at-once", start_s=(0.0, 0.0))
-    )
-    assert ahead.requests_attained()[0] > 0.9
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -25,7 +25,7 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
     | | |
     |---|---|
     | observation | float32[width]: the inputs of `moves`, for `combined` those of `scaling.encoding` |
-    | action | index into `moves.actions`; an action that is not possible now counts as `moves.stay` |
+    | action | index into `moves.actions`; an action that is not possible now counts as the first that is |
     | reward | minus what the window just played cost, in CPU-hours an hour, minus `price` times the share of late answers in it |
     | terminated | never |
     | truncated | with the last whole window of the shape |
@@ -64,7 +64,8 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
         if seen is None or e.over:
             raise RuntimeError("reset() comes first, and after the end again")
         look = self.moves.look(seen)
-        taken = int(action) if self.moves.possible(look)[0, int(action)] else self.moves.stay
+        possible = self.moves.possible(look)[0]
+        taken = int(action) if possible[int(action)] else int(possible.argmax())
         e.apply(seen, self.moves.take(look, np.array([taken], np.int64)))
         r = e.advance()
         cost = float(e.replicas[0] * (e.cpu_m[0] / 1000 + POD_PRICE))

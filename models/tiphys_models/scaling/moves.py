@@ -61,7 +61,7 @@ class Moves(Protocol):
         ...
 
     def possible(self, look: Look) -> BoolArray:
-        """[groups, actions]; `stay` always is."""
+        """[groups, actions]; at least one is."""
         ...
 
     def take(self, look: Look, action: IntArray) -> Answers:
@@ -150,9 +150,11 @@ class Sizes:
         return encode(look.seen, look.again, price)
 
     def possible(self, look: Look) -> BoolArray:
-        """Never less while requests are late or wait: giving up would be cheap."""
-        found = np.ones((len(look.seen), len(self.actions)), np.bool_)
-        found[:, : self.stay] = ~_in_trouble(look.seen)[:, None]
+        """Never less while requests are late or wait; clearly more while most are late: nothing that a network knows speaks against it."""
+        seen, found = look.seen, np.ones((len(look.seen), len(self.actions)), np.bool_)
+        found[:, : self.stay] = ~_in_trouble(seen)[:, None]
+        overwhelmed = (np.nan_to_num(seen.late[:, -1]) > 0.5) & (seen.cpu_m < seen.max_cpu_m)
+        found[:, : self.factors.index(1.3)] &= ~overwhelmed[:, None]
         return found
 
     def take(self, look: Look, action: IntArray) -> Answers:

@@ -24,7 +24,7 @@ MARGINS = (0.0, 0.005, 0.01, 0.02, 0.04)
 VALIDATION_SEEDS = (0, 1, 2, 3)
 PROMISED = {**REQUIRED, "bursty": 0.90}
 """Share of windows that the default price keeps."""
-KEPT = 0.96
+KEPT = 0.955
 """Of the windows in which a limit has settled."""
 SMALL_RPS, SMALL_SLACK = 100.0, 1.25 / 1.15
 """Below this rate single requests weigh more, and a settled limit may lie further above the smallest one."""
