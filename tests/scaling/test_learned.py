@@ -62,11 +62,11 @@ def test_nobody_gives_up_while_requests_are_late_or_wait() -> None:
             look = moves.look(seen_of([state(120.0, 120.0, newest=newest)]))
             assert not moves.possible(look)[0, : moves.stay].any()
             assert moves.possible(look)[0, moves.stay]
+        assert moves.possible(moves.look(seen_of([state(120.0, 120.0)])))[0, : moves.stay].all()
     overwhelmed = decide(preferring(VERTICAL, 0), state(250.0, 250.0, cpu_m=60, newest={"late": 0.9}))
     assert overwhelmed.cpu_m >= 1.3 * 60
     at_the_top = decide(preferring(VERTICAL, VERTICAL.stay), state(500.0, 500.0, cpu_m=640, newest={"late": 0.9}))
     assert at_the_top.cpu_m == 640
-        assert moves.possible(moves.look(seen_of([state(120.0, 120.0)])))[0, : moves.stay].all()
 
 
 def test_the_gate_keeps_the_rule_below_its_margin() -> None:
