@@ -17,24 +17,19 @@ from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.scaling.learned import load_agent
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.registry import entries
-from tiphys_models.sim.scaling.clairvoyant import clairvoyant, smallest_sufficient_m
-from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, play
+from tiphys_models.sim.scaling.clairvoyant import clairvoyant
+from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, finish, play
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import Load, draw_load
 from tiphys_models.sim.scaling.requests import RequestServices
-from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, Scenario
-from tiphys_models.sim.scaling.shapes import SHAPES, Shape, make_shape, read_shape, rotated
+from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI
+from tiphys_models.sim.scaling.settling import settle
+from tiphys_models.sim.scaling.shapes import SHAPES, make_shape, read_shape, rotated
 
 BOUND = "clairvoyant"
 KEEP = {"all": 1.0, "relaxed-95": 0.95}
 PUBLISHED_VERTICAL = "dqn-vertical-published"
 """A row beside `dqn-vertical`, never served: what the published reward leads to."""
-SETTLE_RPS = (40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 250.0)
-SETTLE_STARTS_M = (60.0, 600.0)
-SETTLE_WINDOWS = 120
-_LAST = 40
-"""Windows over which a settled limit is averaged."""
-_ONE_POD = Scenario("one-pod", max_replicas=1)
 
 
 def playable() -> tuple[str, ...]:
@@ -87,7 +82,7 @@ def play_all(jobs: list[Job], processes: int, tell: Callable[[str], None]) -> li
                 told(futures[future], future.result())
     rows = [row for index in range(len(jobs)) for row in found[index]]
     if "dqn-vertical" in jobs[0].agents:
-        rows += [row for seed in dict.fromkeys(job.seed for job in jobs) for row in settle(seed)]
+        rows += [row for seed in dict.fromkeys(job.seed for job in jobs) for row in settling(seed)]
     return rows
 
 
@@ -114,16 +109,6 @@ def play_one(agent: ScalingAgent, load: Load, *, fluid: bool) -> Records:
     return finish(agent, episode)
 
 
-def finish(agent: ScalingAgent, episode: Episode) -> Records:
-    """Play an episode that has been prepared."""
-    while not episode.over:
-        episode.advance()
-        seen = episode.seen()
-        if seen is not None:
-            episode.apply(seen, agent.answer(seen))
-    return episode.records()
-
-
 def _row(job: Job, agent: str, setting: str, r: Records) -> Row:
     p90_s = r.p90_s[0][np.isfinite(r.p90_s[0])]
     return {
@@ -135,29 +120,16 @@ def _row(job: Job, agent: str, setting: str, r: Records) -> Row:
     }  # fmt: skip
 
 
-def settle(seed: int) -> list[Row]:
+def settling(seed: int) -> list[Row]:
     """`dqn-vertical` alone at constant rates, from a low and a high limit, beside the agent of the published reward."""
     rows = []
-    shown = {"dqn-vertical": SHIPPED / "scaling-dqn-vertical.json", PUBLISHED_VERTICAL: SHIPPED / f"scaling-{PUBLISHED_VERTICAL}.json"}
-    seconds = round(SETTLE_WINDOWS * _ONE_POD.window_s)
-    for rps in SETTLE_RPS:
-        load = draw_load(Shape(f"constant-{rps:g}", "test", seed, np.full(seconds, rps)), FIBONACCI)
-        smallest_m = smallest_sufficient_m(load, _ONE_POD)
-        for name, path in shown.items():
-            starts = SETTLE_STARTS_M if path.exists() else ()
-            rows += [_settled(name, path, load, rps, start_m, smallest_m) for start_m in starts]
+    for name in ("dqn-vertical", PUBLISHED_VERTICAL):
+        path = SHIPPED / f"scaling-{name}.json"
+        for s in settle(load_agent(path), "test", seed) if path.exists() else ():
+            row = _row(Job("constant", seed, (), 0), name, CHOSEN[name]() if name in CHOSEN else "only", s.records)
+            sizes = {"start_m": s.start_m, "settled_m": s.settled_m, "smallest_m": s.smallest_m, "kept_at_last": s.kept}
+            rows.append({**row, "shape": f"constant-{s.rps:g}", **sizes})
     return rows
-
-
-def _settled(name: str, path: Path, load: Load, rps: float, start_m: float, smallest_m: float) -> Row:
-    episode = Episode([load], _ONE_POD)
-    episode.start_with(np.ones(1, np.int64), np.array([start_m]))
-    records = finish(load_agent(path), episode)
-    setting = CHOSEN[name]() if name in CHOSEN else "only"
-    row = _row(Job("constant", load.shape.seed, (), 0), name, setting, records)
-    last = float(records.cpu_m[0, -_LAST:].mean())
-    kept = float(records.kept()[0, -_LAST:].mean())
-    return {**row, "shape": f"constant-{rps:g}", "start_m": start_m, "settled_m": last, "smallest_m": smallest_m, "kept_at_last": kept}
 
 
 def traces(job: Job) -> Row:

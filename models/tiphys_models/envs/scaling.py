@@ -25,8 +25,8 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
     | | |
     |---|---|
     | observation | float32[width]: the inputs of `moves`, for `combined` those of `scaling.encoding` |
-    | action | index into `moves.actions`; an action that is not possible now counts as `moves.stay` |
-    | reward | minus what the window that was just played cost, in CPU-hours an hour, minus `price` times the share of its answers that were late |
+    | action | index into `moves.actions`; an action that is not possible now counts as the first that is |
+    | reward | minus what the window just played cost, in CPU-hours an hour, minus `price` times the share of late answers in it |
     | terminated | never |
     | truncated | with the last whole window of the shape |
     | info | `possible` (bool[actions]), `window`, `replicas`, `cpu_m`; at the end `records` |
@@ -63,25 +63,28 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
         e, seen = self._episode, self._episode.seen()
         if seen is None or e.over:
             raise RuntimeError("reset() comes first, and after the end again")
-        taken = int(action) if self.moves.possible(seen)[0, int(action)] else self.moves.stay
-        e.apply(seen, self.moves.take(seen, np.array([taken], np.int64)))
+        look = self.moves.look(seen)
+        possible = self.moves.possible(look)[0]
+        taken = int(action) if possible[int(action)] else int(possible.argmax())
+        e.apply(seen, self.moves.take(look, np.array([taken], np.int64)))
         r = e.advance()
         cost = float(e.replicas[0] * (e.cpu_m[0] / 1000 + POD_PRICE))
         late = float(r.late[0] / r.completed[0]) if r.completed[0] > 0 else float(r.in_flight[0] > 0)
         observation, info = self._observe()
-        if e.over:
+        over = self._episode.over
+        if over:
             info["records"] = e.records()
-        return observation, -cost - self.price * late, False, e.over, info
+        return observation, -cost - self.price * late, False, over, info
 
     def _draw(self) -> Shape:
         name = self.names[int(self.np_random.integers(len(self.names)))]
         return make_shape(name, self.split, int(self.np_random.integers(_SEEDS)), self.seconds)
 
     def _observe(self) -> tuple[FloatArray, dict[str, Any]]:
-        seen = self._episode.seen()
+        e, seen = self._episode, self._episode.seen()
         if seen is None:
-            raise RuntimeError("reset() comes first")
-        inputs = self.moves.inputs(seen, np.array([self.price]))[0].astype(np.float32)
-        e = self._episode
-        info = {"possible": self.moves.possible(seen)[0], "window": e.window, "replicas": int(e.replicas[0]), "cpu_m": float(e.cpu_m[0])}
+            raise RuntimeError("nothing has been measured yet")
+        look = self.moves.look(seen)
+        inputs = self.moves.inputs(look, np.array([self.price]))[0].astype(np.float32)
+        info = {"possible": self.moves.possible(look)[0], "window": e.window, "replicas": int(e.replicas[0]), "cpu_m": float(e.cpu_m[0])}
         return inputs, info

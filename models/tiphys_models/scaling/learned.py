@@ -62,13 +62,14 @@ class LearnedAgent:
     def answer(self, seen: Seen) -> Answers:
         """The best possible action, or the one that stays, if the best is not better by the margin."""
         groups = len(seen) // self.moves.services
-        values = self.values(self.moves.inputs(seen, np.full(groups, self.price)))
-        values = np.where(self.moves.possible(seen), values, -np.inf)
+        look = self.moves.look(seen)
+        values = self.values(self.moves.inputs(look, np.full(groups, self.price)))
+        values = np.where(self.moves.possible(look), values, -np.inf)
         best = values.argmax(axis=1)
         rows = np.arange(groups)
         kept = (values[rows, best] - values[:, self.moves.stay] <= self.margin) & (best != self.moves.stay)
         taken = np.where(kept, self.moves.stay, best)
-        found = self.moves.take(seen, taken)
+        found = self.moves.take(look, taken)
         spread = np.repeat(np.where(kept, -1, taken), self.moves.services)
         return Answers(found.replicas, found.cpu_m, spread, np.repeat(values, self.moves.services, axis=0))
 

@@ -11,9 +11,17 @@ import numpy as np
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.encoding import SCHEMA, WIDTH, encode, peak
 from tiphys_models.scaling.protocol import Answers
-from tiphys_models.scaling.recurrence import recurrence
+from tiphys_models.scaling.recurrence import Recurrence, nothing_recurs, recurrence
 from tiphys_models.scaling.rules import Rule, RuleSetting, expected_rate, needed_m
 from tiphys_models.scaling.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is seen, and what recurs in it."""
+
+    seen: Seen
+    again: Recurrence
 
 
 class Moves(Protocol):
@@ -44,17 +52,26 @@ class Moves(Protocol):
         """Of the inputs."""
         ...
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
+    def look(self, seen: Seen) -> Look:
+        """What the other three need, computed once."""
+        ...
+
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
         """[groups, width]; `price` of a violation, [groups]."""
         ...
 
-    def possible(self, seen: Seen) -> BoolArray:
-        """[groups, actions]; `stay` always is."""
+    def possible(self, look: Look) -> BoolArray:
+        """[groups, actions]; at least one is."""
         ...
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """Sizes of every service."""
         ...
+
+
+def _in_trouble(seen: Seen) -> BoolArray:
+    """Less would be cheap now and dear soon: an agent that has given up finds the smallest size best."""
+    return np.asarray((np.nan_to_num(seen.late[:, -1]) > 0.1) | (seen.waiting() > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +95,29 @@ class Multiples:
         """The rule."""
         return self.multiples.index(1.0)
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
-        """See `encode`."""
-        return encode(seen, recurrence(seen), price)
+    def look(self, seen: Seen) -> Look:
+        """With what recurs."""
+        return Look(seen, recurrence(seen))
 
-    def possible(self, seen: Seen) -> BoolArray:
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
+        """See `encode`."""
+        return encode(look.seen, look.again, price)
+
+    def possible(self, look: Look) -> BoolArray:
         """Less than the rule only while nothing waits and nothing is late; what is expected only where something recurs."""
-        found = np.ones((len(seen), len(self.actions)), np.bool_)
-        trouble = (np.nan_to_num(seen.late[:, -1]) > 0.1) | (seen.waiting() > 0)
-        found[:, : self.stay] = ~trouble[:, None]
-        found[:, -1] = recurrence(seen).confidence > 0
+        found = np.ones((len(look.seen), len(self.actions)), np.bool_)
+        found[:, : self.stay] = ~_in_trouble(look.seen)[:, None]
+        found[:, -1] = look.again.confidence > 0
         return found
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """As the rule would, for another rate."""
-        s, n = self.rule, len(self.multiples)
+        seen, s, n = look.seen, self.rule, len(self.multiples)
         rate = expected_rate(seen, s)
         factor = np.concatenate([self.multiples, np.ones(len(self.peaks) + 1)])[action]
         share = np.concatenate([np.zeros(n), self.peaks, [0.0]])[action]
         wanted = np.maximum(rate * factor, share * peak(seen))
-        again = recurrence(seen).rate
+        again = look.again.rate
         wanted = np.where((action == len(self.actions) - 1) & ~np.isnan(again), np.nan_to_num(again), wanted)
         return Rule(s).sized(seen, needed_m(seen, wanted, s.headroom))
 
@@ -121,19 +141,25 @@ class Sizes:
         """Hold."""
         return self.factors.index(1.0)
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
-        """See `encode`."""
-        return encode(seen, recurrence(seen), price)
+    def look(self, seen: Seen) -> Look:
+        """With what recurs."""
+        return Look(seen, recurrence(seen))
 
-    def possible(self, seen: Seen) -> BoolArray:
-        """Never less while requests are late or wait: giving up would be cheap."""
-        found = np.ones((len(seen), len(self.actions)), np.bool_)
-        trouble = (np.nan_to_num(seen.late[:, -1]) > 0.1) | (seen.waiting() > 0)
-        found[:, : self.stay] = ~trouble[:, None]
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
+        """See `encode`."""
+        return encode(look.seen, look.again, price)
+
+    def possible(self, look: Look) -> BoolArray:
+        """Never less while requests are late or wait; clearly more while most are late: nothing that a network knows speaks against it."""
+        seen, found = look.seen, np.ones((len(look.seen), len(self.actions)), np.bool_)
+        found[:, : self.stay] = ~_in_trouble(seen)[:, None]
+        overwhelmed = (np.nan_to_num(seen.late[:, -1]) > 0.5) & (seen.cpu_m < seen.max_cpu_m)
+        found[:, : self.factors.index(1.3)] &= ~overwhelmed[:, None]
         return found
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """At least one step in the wanted direction."""
+        seen = look.seen
         wanted, step = seen.cpu_m * np.array(self.factors)[action], seen.step_cpu_m
         down = np.minimum(np.floor(wanted / step) * step, seen.cpu_m - step)
         up = np.maximum(np.ceil(wanted / step - 1e-6) * step, seen.cpu_m + step)
@@ -153,18 +179,24 @@ class Millicores:
     actions: tuple[str, ...] = ("-30m", "0", "+30m")
     stay: int = 1
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
+    def look(self, seen: Seen) -> Look:
+        """Of the present only."""
+        return Look(seen, nothing_recurs(seen))
+
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
         """CPU used and limit of 2,000m, memory (not simulated: as at rest), replicas."""
+        seen = look.seen
         used = np.nan_to_num(seen.used_cpu_m[:, -1]) / 2000
         rest = np.ones(len(seen))
         return np.array([used, rest, seen.cpu_m / 2000, 0.125 * rest, seen.replicas / 10]).T
 
-    def possible(self, seen: Seen) -> BoolArray:
+    def possible(self, look: Look) -> BoolArray:
         """No mask."""
-        return np.ones((len(seen), 3), np.bool_)
+        return np.ones((len(look.seen), 3), np.bool_)
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """The floor of 20m is below any bound here."""
+        seen = look.seen
         return Answers(seen.replicas, np.maximum(seen.cpu_m + 30.0 * (action - 1), 20.0))
 
 
@@ -199,8 +231,13 @@ class Steps:
         """Hold."""
         return self._moves.index((0,) * self.services)
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
+    def look(self, seen: Seen) -> Look:
+        """Of the present only."""
+        return Look(seen, nothing_recurs(seen))
+
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
         """In [0, 1], which the original leaves out."""
+        seen = look.seen
         columns = [
             np.nan_to_num(seen.used_cpu_m[:, -1]) / (seen.max_replicas * self.pod_m),
             np.minimum(seen.waiting() / 5000, 1.0),
@@ -210,14 +247,14 @@ class Steps:
         ]
         return np.array(columns).T.reshape(-1, self.width)
 
-    def possible(self, seen: Seen) -> BoolArray:
+    def possible(self, look: Look) -> BoolArray:
         """No mask."""
-        return np.ones((len(seen) // self.services, len(self.actions)), np.bool_)
+        return np.ones((len(look.seen) // self.services, len(self.actions)), np.bool_)
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """At least one replica each."""
         step = np.array(self._moves)[action].reshape(-1)
-        return Answers(np.maximum(seen.replicas + step, 1), np.full(len(seen), self.pod_m))
+        return Answers(np.maximum(look.seen.replicas + step, 1), np.full(len(look.seen), self.pod_m))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,15 +268,20 @@ class Bins:
     actions: tuple[str, ...] = ("-1", "0", "+1")
     stay: int = 1
 
-    def inputs(self, seen: Seen, price: FloatArray) -> FloatArray:
+    def look(self, seen: Seen) -> Look:
+        """Of the present only."""
+        return Look(seen, nothing_recurs(seen))
+
+    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
         """One-hot: a table is a network of one layer."""
+        seen = look.seen
         used = np.nan_to_num(seen.used_cpu_m[:, -1]) / (np.maximum(seen.ready, 1) * self.pod_m)
         return np.eye(5)[np.clip((used * 5).astype(np.int64), 0, 4)]
 
-    def possible(self, seen: Seen) -> BoolArray:
+    def possible(self, look: Look) -> BoolArray:
         """No mask."""
-        return np.ones((len(seen), 3), np.bool_)
+        return np.ones((len(look.seen), 3), np.bool_)
 
-    def take(self, seen: Seen, action: IntArray) -> Answers:
+    def take(self, look: Look, action: IntArray) -> Answers:
         """At least one replica."""
-        return Answers(np.maximum(seen.replicas + action - 1, 1), np.full(len(seen), self.pod_m))
+        return Answers(np.maximum(look.seen.replicas + action - 1, 1), np.full(len(look.seen), self.pod_m))

@@ -16,6 +16,8 @@ from tiphys_models.scaling.seen import Seen
 LEAST = 3
 """Jumps, two equal distances: by chance alone about one in twenty of four random jumps an hour would pass."""
 MOST = 6
+MEMORY = 480
+"""Windows that are looked at: two hours of 15 s."""
 _FACTOR = 1.4
 """A rate this far above the mean of the three windows before is a jump; and more than chance makes of few requests."""
 _TOLERANCE = 1.0
@@ -36,9 +38,18 @@ class Recurrence:
     """Jumps an hour in all that is remembered, whether they recur or not."""
 
 
+def nothing_recurs(seen: Seen) -> Recurrence:
+    """For agents that do not look."""
+    return Recurrence(np.full(len(seen), np.nan), np.zeros(len(seen)), np.zeros(len(seen)))
+
+
 def recurrence(seen: Seen) -> Recurrence:
     """What the rates say."""
-    rates = seen.rates
+    rates = seen.rates[:, -MEMORY:]
+    first_known = np.argmin(np.isnan(rates).all(axis=0))
+    rates = rates[:, first_known:]
+    if rates.shape[1] < 4:
+        return nothing_recurs(seen)
     known = np.nan_to_num(rates, nan=0.0)
     before = (known[:, 2:-1] + known[:, 1:-2] + known[:, :-3]) / 3
     measured = ~np.isnan(rates[:, :-3])

@@ -186,7 +186,11 @@ def play(
     agent: ScalingAgent, loads: Sequence[Load], scenario: Scenario, plant: Callable[[Sequence[Load], Scenario], Plant] = FluidServices
 ) -> Records:
     """A whole run."""
-    episode = Episode(loads, scenario, plant(loads, scenario))
+    return finish(agent, Episode(loads, scenario, plant(loads, scenario)))
+
+
+def finish(agent: ScalingAgent, episode: Episode) -> Records:
+    """Play an episode that has been prepared."""
     while not episode.over:
         episode.advance()
         seen = episode.seen()

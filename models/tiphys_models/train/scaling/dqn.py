@@ -81,7 +81,7 @@ class Learner:
         """The best, or, exploring, the rule's action half of the time and any possible one else."""
         best = np.where(possible, agent.values(inputs), -np.inf).argmax(axis=1)
         random = np.where(possible, rng.random(possible.shape), -1.0).argmax(axis=1)
-        other = np.where(rng.random(len(best)) < 0.5, self.moves.stay, random)
+        other = np.where((rng.random(len(best)) < 0.5) & possible[:, self.moves.stay], self.moves.stay, random)
         return np.asarray(np.where(rng.random(len(best)) < explore, other, best), np.int64)
 
     def _q(self, network: Trunk, inputs: Tensor) -> Tensor:

@@ -34,14 +34,14 @@ class Step:
     """Of the window that the decision was for."""
 
 
-def draw_loads(preset: Preset, services: int, scenario: Scenario, rng: np.random.Generator) -> list[Load]:
+def draw_loads(preset: Preset, services: int, scenario: Scenario, pods: IntArray, rng: np.random.Generator) -> list[Load]:
     """Shapes of the train split, each from a seed of its own; `services` of a group are three different ones, or fibonacci alone."""
     loads = []
-    for _ in range(preset.groups):
+    for group in range(preset.groups):
         for member in range(services):
             name = preset.shapes[int(rng.integers(len(preset.shapes)))]
             shape = make_shape(name, "train", int(rng.integers(_SEEDS)), round(preset.windows * scenario.window_s))
-            scaled = replace(shape, rps=shape.rps * rng.uniform(*preset.scale))
+            scaled = replace(shape, rps=shape.rps * pods[group] * rng.uniform(*preset.scale))
             loads.append(draw_load(scaled, HOTEL[member] if services > 1 else FIBONACCI))
     return loads
 
@@ -52,7 +52,8 @@ class Rollout:
     def __init__(self, preset: Preset, moves: Moves, rng: np.random.Generator) -> None:
         self.preset, self.moves = preset, moves
         scenario = preset.scenarios[int(rng.integers(len(preset.scenarios)))]
-        self.loads = draw_loads(preset, moves.services, scenario, rng)
+        pods = rng.integers(preset.pods[0], preset.pods[1] + 1, preset.groups) if preset.pods else np.ones(preset.groups, np.int64)
+        self.loads = draw_loads(preset, moves.services, scenario, pods, rng)
         self.plant = FluidServices(self.loads, scenario)
         self.episode = Episode(self.loads, scenario, self.plant)
         self.price: FloatArray = np.exp(rng.uniform(float(np.log(preset.prices[0])), float(np.log(preset.prices[1])), preset.groups))
@@ -60,8 +61,8 @@ class Rollout:
         self._typical = rate / 1000
         if preset.any_start:
             n = len(self.loads)
-            high = np.minimum(8, scenario.max_replicas)
-            self.episode.start_with(rng.integers(1, high + 1, n), 10.0 * rng.integers(5, 65, n))
+            replicas = pods if preset.pods else rng.integers(1, min(8, scenario.max_replicas) + 1, n)
+            self.episode.start_with(replicas, 10.0 * rng.integers(5, 65, n))
         self._streak = np.zeros(len(self.loads))
         self._decided: list[tuple[FloatArray, BoolArray, IntArray]] = []
         self._bills: list[FloatArray] = []
@@ -83,10 +84,11 @@ class Rollout:
             seen = e.seen()
             if seen is None:
                 continue
-            inputs, possible = self.moves.inputs(seen, self.price), self.moves.possible(seen)
+            look = self.moves.look(seen)
+            inputs, possible = self.moves.inputs(look, self.price), self.moves.possible(look)
             action = act(inputs, possible)
             self._decided.append((inputs, possible, action))
-            e.apply(seen, self.moves.take(seen, action))
+            e.apply(seen, self.moves.take(look, action))
         return steps
 
     def _settle(self, index: int) -> Step:
