@@ -87,7 +87,7 @@ class LimitsMemory(Api):
 class Blocked(Api):
     """A move that failed, not to be tried again before its time."""
 
-    move: str = Field(max_length=63, description="replicas-up, cpu-up or cpu-down.")
+    move: str = Field(max_length=63, description="replicas-up, replicas-down, cpu-up or cpu-down.")
     bound: int = Field(ge=0, description="No further than so many pods or millicores.")
     reason: str = Field(max_length=63, description="Fixed word, documented.")
     until: float = Field(description="Seconds since 1970: tried again afterwards.")

@@ -119,9 +119,10 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
 def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:
     """After the API server said no to a move: it stays undone, and is masked for twice as long as the last time."""
     decision, here = outcome.decision, outcome.decision.former
-    update = {"replicas": here.replicas} if move == "replicas-up" else {"cpu_milli": here.cpu_milli}
+    replicas = move.startswith("replicas")
+    update = {"replicas": here.replicas} if replicas else {"cpu_milli": here.cpu_milli}
     applied = decision.applied.model_copy(update=update)
-    bound = here.replicas if move == "replicas-up" else here.cpu_milli
+    bound = here.replicas if replicas else here.cpu_milli
     memory = block(outcome.memory, move, bound, reason, now_s)
     phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.REFUSED
     changed = {"applied": applied, "phase": phase, "masked": [*decision.masked, f"{move}: {reason}"][-16:], "message": message[:512]}

@@ -20,6 +20,8 @@ from tiphys_operator.writer import Writer
 SCALING_MANAGER = "tiphys-scaling"
 """Field manager of scales and resizes, so that GitOps tools can leave these fields to us by name."""
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+REFUSALS = (403, 422)
+"""Of RBAC, admission or validation: trying again at once changes nothing."""
 _NOT_FOUND, _CONFLICT = 404, 409
 _NOT_SERVED_FOR_S = 60.0
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets"}

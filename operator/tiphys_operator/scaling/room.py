@@ -80,6 +80,9 @@ def room(
         reason = MaskReason(entry.reason)
         if entry.move == "replicas-up" and horizontal:
             most = narrow("replicas-up", entry.bound, most, reason)
+        elif entry.move == "replicas-down" and horizontal and entry.bound > least:
+            said.setdefault("replicas-down", reason)
+            least = entry.bound
         elif entry.move == "cpu-up" and vertical:
             large = narrow("cpu-up", entry.bound, large, reason)
         elif entry.move == "cpu-down" and vertical and entry.bound > small:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
+from tiphys_models.api.reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import LastDecision, Size
 from tiphys_models.clients.kube import ApiError
@@ -22,16 +22,17 @@ from tiphys_models.domain.quantity import timestamp_s
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.registry import make_agent
 from tiphys_operator.events import EventWrite
+from tiphys_operator.scaling.acting import Actor, Workload
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.conflicts import Conflict, conflict
-from tiphys_operator.scaling.decide import Outcome, View, block, current_size, decide_window, overridden, refused
-from tiphys_operator.scaling.hands import SCALING_MANAGER, Hands, gone_or_changed, mask_reason
+from tiphys_operator.scaling.decide import Outcome, View, current_size, decide_window, overridden
+from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
 from tiphys_operator.scaling.metrics import ScalingError, ScalingMetrics
 from tiphys_operator.scaling.reader import WindowReader
-from tiphys_operator.scaling.resizing import Sizing, sizing
+from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
-from tiphys_operator.scaling.shape import Shape, shape_of
+from tiphys_operator.scaling.shape import shape_of
 from tiphys_operator.scaling.verdicts import Finding, events, status_of
 from tiphys_operator.scaling.workload import Target
 from tiphys_operator.writer import Writer
@@ -39,8 +40,6 @@ from tiphys_operator.writer import Writer
 log = logging.getLogger(__name__)
 
 INTENT_LIVES_WINDOWS = 2
-_FORBIDDEN = (403, 422)
-_SCALE_TRIES = 4
 
 
 @dataclass(slots=True)
@@ -50,10 +49,7 @@ class Running:
     generation: int = -1
     agent: ScalingAgent | None = None
     reader: WindowReader | None = None
-    target: Target | None = None
-    shape: Shape | None = None
-    refused: dict[str, int] = field(default_factory=dict)
-    """Sizes that pods were refused since the last window, by uid: not tried again within it."""
+    workload: Workload | None = None
 
 
 class WindowRunner:
@@ -64,6 +60,7 @@ class WindowRunner:
         clock: Clock, on_written: Callable[[dict[str, object]], None],
     ) -> None:  # fmt: skip
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
+        self._actor = Actor(hands, cluster, metrics, clock)
         self._metrics, self._clock, self._on_written = metrics, clock, on_written
 
     async def run(self, policy: ScalingSeen, running: Running) -> None:
@@ -88,17 +85,16 @@ class WindowRunner:
     async def align(self, policy: ScalingSeen, running: Running) -> None:
         """Bring pods that started or were delayed to the size that is in force, between two windows."""
         spec, status = policy.spec, policy.status
-        if running.target is None or running.shape is None or spec is None or not _acts(policy, spec) or status.desired is None:
+        if running.workload is None or spec is None or not _acts(policy, spec) or status.desired is None:
             return
-        pods = self._cluster.owned(running.target)
-        await self._resize(sizing(pods, running.shape, status.desired.cpu_milli, self._clock.now_s(), shrink=False), running)
+        await self._actor.size(running.workload, status.desired.cpu_milli, shrink=False)
 
     async def _target(self, policy: ScalingSeen, spec: ScalingPolicySpec) -> Target | Finding:
         kind, name = spec.target_ref.kind, spec.target_ref.name
         try:
             target = await self._hands.target(policy.namespace, kind, name)
         except ApiError as error:
-            if error.status not in _FORBIDDEN:
+            if error.status not in REFUSALS:
                 raise
             return Finding(ScalingReason.TARGET_UNREADABLE, str(error))
         if target is None:
@@ -113,7 +109,7 @@ class WindowRunner:
         shape = shape_of(target, spec.vertical)
         if isinstance(shape, str):
             return Finding(ScalingReason.TARGET_UNFIT, shape)
-        running.target, running.shape = target, shape
+        running.workload = Workload(target, shape)
         if running.generation != policy.generation or running.agent is None:
             try:
                 running.agent = make_agent(spec.agent.kind, spec.objective.attainment_percent / 100)
@@ -124,16 +120,16 @@ class WindowRunner:
         return None
 
     async def _decide(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> None:
-        agent, reader, shape = running.agent, running.reader, running.shape
-        if agent is None or reader is None or shape is None:
+        agent, reader, workload = running.agent, running.reader, running.workload
+        if agent is None or reader is None or workload is None:
             raise InvalidInput("a policy is prepared before it decides")
         policy = await self._noticed(policy, spec, target)
         found = await self._conflict(policy, target)
-        pods, running.refused = self._cluster.owned(target), {}
+        pods = self._cluster.owned(target)
         measured = await reader.read(self._prometheus, pods, self._clock.now_s())
         quotas = await self._quotas(policy.namespace)
         place = Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)
-        view = View(target, shape, pods, measured, reader.rates, place, found)
+        view = View(target, workload.shape, pods, measured, reader.rates, place, found)
         if (intent := _intent(policy, spec, self._clock.now_s())) is not None and found is None and not policy.paused:
             log.info("finishing what a predecessor intended", extra={"fields": {"policy": policy.key, "decision": intent.number}})
             outcome = Outcome(intent, policy.status.memory, None)
@@ -149,21 +145,13 @@ class WindowRunner:
                 )
                 return
             self._count(outcome, spec)
-            outcome = await self._preflight(outcome, view)
-        sizes = sizing(pods, shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
+            outcome = await self._actor.preflight(outcome, view)
+        sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
         finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view))
         written = await self._tell(policy, finding)
         if written is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
             return
-        decision, done = outcome.decision, outcome
-        # what helps comes before what takes away: larger pods before fewer, and smaller ones only when there are not to be more
-        larger_first = spec.vertical is not None and decision.applied.replicas < decision.former.replicas
-        if larger_first:
-            done = await self._sized(done, view, running)
-        if outcome.changes:
-            done = await self._act(done, view, running)
-        if spec.vertical is not None and not larger_first and done.decision.phase == DecisionPhase.DONE:
-            done = await self._sized(done, view, running)
+        done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
         if done is not outcome:
             await self._tell(written, replace(finding, outcome=done))
 
@@ -188,7 +176,7 @@ class WindowRunner:
         try:
             others = await self._hands.others(policy.namespace)
         except ApiError as error:
-            if error.status not in _FORBIDDEN:
+            if error.status not in REFUSALS:
                 raise
             return Conflict(ScalingReason.OTHERS_UNKNOWN, f"other autoscalers could not be listed: {error}")
         since_s = self._clock.now_s() - 3600
@@ -199,95 +187,10 @@ class WindowRunner:
         try:
             return await self._hands.quotas(namespace)
         except ApiError as error:
-            if error.status not in _FORBIDDEN:
+            if error.status not in REFUSALS:
                 raise
             # then only the API server's refusals tell
             return ()
-
-    async def _preflight(self, outcome: Outcome, view: View) -> Outcome:
-        """Ask admission before anything is written down: quota, LimitRange and node capacity answer for one pod."""
-        before_m, after_m = outcome.decision.former.cpu_milli, outcome.decision.applied.cpu_milli
-        if not outcome.changes or before_m == after_m:
-            return outcome
-        changes = sizing(view.pods, view.shape, after_m, self._clock.now_s()).changes
-        for change in changes[:1]:
-            try:
-                await self._hands.resize(change, dry_run=True)
-            except ApiError as error:
-                if error.status in _FORBIDDEN:
-                    move = "cpu-up" if after_m > before_m else "cpu-down"
-                    return refused(outcome, move, mask_reason(error), str(error), self._clock.now_s())
-                if not gone_or_changed(error):
-                    raise
-        return outcome
-
-    async def _act(self, outcome: Outcome, view: View, running: Running) -> Outcome:
-        """Carry an intent out: the number of pods first, sizes follow in `_sized`."""
-        decision, target = outcome.decision, view.target
-        try:
-            for _ in range(_SCALE_TRIES):
-                if target.replicas == decision.applied.replicas:
-                    break
-                if target.replicas != decision.former.replicas:
-                    return _phase(outcome, DecisionPhase.ABANDONED, f"somebody else set {target.replicas} pods meanwhile")
-                try:
-                    await self._hands.scale(target, decision.applied.replicas)
-                    break
-                except ApiError as error:
-                    if not gone_or_changed(error):
-                        raise
-                    # mostly a status of its own controller: what was judged is compared again
-                    again = await self._hands.target(target.namespace, target.kind, target.name)
-                    if again is None:
-                        return _phase(outcome, DecisionPhase.ABANDONED, "the workload is gone")
-                    target = again
-            else:
-                return _phase(outcome, DecisionPhase.ABANDONED, "the workload changes too fast to be scaled")
-        except ApiError as error:
-            if error.status not in _FORBIDDEN:
-                raise
-            outcome = refused(outcome, "replicas-up", mask_reason(error), str(error), self._clock.now_s())
-            return outcome if not outcome.changes else _phase(outcome, DecisionPhase.DONE, outcome.decision.message)
-        running.target = target
-        self._metrics.stepped(decision)
-        return _phase(outcome, DecisionPhase.DONE, decision.message)
-
-    async def _sized(self, outcome: Outcome, view: View, running: Running) -> Outcome:
-        """Give every pod the size, those that started since included; growth that is refused is masked."""
-        pods = self._cluster.owned(view.target)
-        shrink = outcome.decision.applied.replicas <= outcome.decision.former.replicas
-        size = sizing(pods, view.shape, outcome.decision.applied.cpu_milli, self._clock.now_s(), shrink=shrink)
-        reason = await self._resize(size, running)
-        if reason is None:
-            return outcome
-        before_m, after_m = outcome.decision.former.cpu_milli, outcome.decision.applied.cpu_milli
-        if after_m == before_m:
-            return outcome
-        move = "cpu-up" if after_m > before_m else "cpu-down"
-        memory = block(outcome.memory, move, before_m, reason, self._clock.now_s())
-        masked = [*outcome.decision.masked, f"{move}: {reason}"][-16:]
-        return replace(outcome, memory=memory, decision=outcome.decision.model_copy(update={"masked": masked}))
-
-    async def _resize(self, size: Sizing, running: Running) -> MaskReason | None:
-        """All changes; the first reason of a refusal."""
-        reason = None
-        for change in size.changes:
-            if running.refused.get(change.pod.uid) == change.limit_m:
-                continue
-            try:
-                await self._hands.resize(change)
-            except ApiError as error:
-                if gone_or_changed(error):
-                    self._metrics.resizes.labels("conflict").inc()  # its next event brings us back
-                    continue
-                if error.status not in _FORBIDDEN:
-                    raise
-                running.refused[change.pod.uid] = change.limit_m
-                self._metrics.resizes.labels("refused").inc()
-                reason = reason or mask_reason(error)
-            else:
-                self._metrics.resizes.labels("done").inc()
-        return reason
 
     async def _tell(self, policy: ScalingSeen, finding: Finding) -> ScalingSeen | None:
         """Write the status if it differs, then its Events; None if the policy changed meanwhile."""
@@ -342,7 +245,3 @@ def _intent(policy: ScalingSeen, spec: ScalingPolicySpec, now_s: float) -> LastD
         return None
     age_s = now_s - (timestamp_s(last.at) or 0.0)
     return last if age_s <= INTENT_LIVES_WINDOWS * spec.interval_seconds else None
-
-
-def _phase(outcome: Outcome, phase: DecisionPhase, message: str) -> Outcome:
-    return replace(outcome, decision=outcome.decision.model_copy(update={"phase": str(phase), "message": message[:512]}))

@@ -107,6 +107,10 @@ def test_pods_grow_no_further_than_their_fullest_node_allows() -> None:
         ({"blocked": [Blocked(move="replicas-up", bound=2, reason="Quota", until=NOW_S + 1)]}, {"replicas-up: Quota"}),
         ({"blocked": [Blocked(move="cpu-up", bound=100, reason="LimitRange", until=NOW_S + 1)]}, {"cpu-up: LimitRange"}),
         ({"blocked": [Blocked(move="cpu-down", bound=100, reason="LimitRange", until=NOW_S + 1)]}, {"cpu-down: LimitRange"}),
+        (
+            {"blocked": [Blocked(move="replicas-down", bound=2, reason="RefusedByServer", until=NOW_S + 1)]},
+            {"replicas-down: RefusedByServer"},
+        ),
         ({"blocked": [Blocked(move="cpu-up", bound=100, reason="LimitRange", until=NOW_S)]}, set()),
     ],
 )

@@ -319,6 +319,14 @@ async def test_a_refused_scale_is_masked_and_not_tried_again() -> None:
     assert world.reason("Limited") == "ByMask"
 
 
+async def test_a_refused_scale_down_masks_shrinking_and_not_growing() -> None:
+    world = World(replicas=4, **exactly(2, 100))
+    world.kube.refuse["scale"] = ApiError(403, "Forbidden", "denied by a policy")
+    await world.life().window()
+    (blocked,) = world.status["memory"]["blocked"]
+    assert (blocked["move"], blocked["bound"], blocked["reason"]) == ("replicas-down", 4, "RefusedByServer")
+
+
 async def test_a_pod_that_starts_later_is_brought_to_size_between_windows() -> None:
     world = World(**exactly(2, 200))
     life = world.life()
