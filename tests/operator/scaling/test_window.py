@@ -134,7 +134,7 @@ class Prometheus:
         rate = 10.0 if "bucket" in promql else 0.02
         result = [
             {"metric": {"pod": f"web-{n}", "le": edge}, "values": [[t, str(rate * (t - times[0]))] for t in times]}
-            for n in range(2)
+            for n in range(4)
             for edge in edges
         ]
         return {"status": "success", "data": {"resultType": "matrix", "result": result}}
