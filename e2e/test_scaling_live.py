@@ -146,8 +146,8 @@ def test_a_used_up_quota_masks_growth_and_is_not_run_against_for_ever(scene: Sce
     web = scene.web
     quota = {"metadata": {"name": "full"}, "spec": {"hard": {"limits.cpu": "150m"}}}
     web.api.create(f"/api/v1/namespaces/{web.namespace}/resourcequotas", quota)
-    used = lambda: web.api.get(f"/api/v1/namespaces/{web.namespace}/resourcequotas/full").get("status", {}).get("used")  # noqa: E731
-    wait_until(lambda: used() is not None, 30, "the quota is counted")
+    path = f"/api/v1/namespaces/{web.namespace}/resourcequotas/full"
+    wait_until(lambda: web.api.get(path).get("status", {}).get("used") is not None, 30, "the quota is counted")
     web.create(1, POOL)
     wait_until(lambda: web.limits() == [100], 30, "the pod runs")
     scene.service.rate = 300.0

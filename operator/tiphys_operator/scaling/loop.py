@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable
-from typing import Any
 
 from tiphys_models.api.scaling_policy import SCALING_PATH
 from tiphys_models.clients.kube import KubeClient
@@ -46,7 +45,7 @@ class ScalingLoop:
         self._pods = Reflector(client, "/api/v1/pods", on_pod, clock, params=_UNFINISHED, on_error=self._watch_failed)
         self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
         hands = Hands(client, writer, metrics, clock)
-        self._runner = WindowRunner(hands, writer, self._cluster, prometheus, self._metrics, clock, self._written)
+        self._runner = WindowRunner(hands, writer, self._cluster, prometheus, self._metrics, clock, self._cluster.put_policy)
         self._running: dict[str, Running] = {}
         self._due_s: dict[str, float] = {}
         self._touched: set[str] = set()
@@ -150,9 +149,6 @@ class ScalingLoop:
         if any(policy.namespace == namespace for policy in self._cluster.policies.values()):
             self._touched.add(namespace)
             self._changed.set()
-
-    def _written(self, obj: dict[str, Any]) -> None:
-        self._cluster.put_policy(obj)
 
     def _watch_failed(self, path: str, error: Unavailable) -> None:
         self._metrics.errors.labels(ScalingError.WATCH).inc()

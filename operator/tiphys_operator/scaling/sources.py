@@ -51,7 +51,7 @@ class Source:
 
     def past(self, windows: int, length_s: float) -> str:
         """Requests a second of past windows, one sample each."""
-        parts = _matchers(self.matchers | {"le": "+Inf"})
+        parts = _matchers({**self.matchers, "le": "+Inf"})
         if self.pod_label:
             parts.append(f'{self.pod_label}=~"{self.pods}"')
         span_ms, step_ms = round(windows * length_s * 1000), round(length_s * 1000)

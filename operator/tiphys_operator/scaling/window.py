@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tiphys_models.api.reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
@@ -57,7 +58,7 @@ class WindowRunner:
 
     def __init__(
         self, hands: Hands, writer: Writer, cluster: ScalingCluster, prometheus: PrometheusClient | None, metrics: ScalingMetrics,
-        clock: Clock, on_written: Callable[[dict[str, object]], None],
+        clock: Clock, on_written: Callable[[dict[str, Any]], object],
     ) -> None:  # fmt: skip
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
         self._actor = Actor(hands, cluster, metrics, clock)

@@ -87,9 +87,9 @@ async def running(server: Server) -> AsyncIterator[Running]:
 async def test_a_new_policy_has_its_first_window_at_once() -> None:
     async with running(Server(**exactly(3, 200))) as made:
         await made.until(lambda: made.server.writes == ["status", "scale", "resize", "resize", "status"])
-        shown = made.metrics.render().decode()
-        assert 'tiphys_operator_scaling_policies{mode="Active",ready="True"} 1.0' in shown
-        assert 'tiphys_operator_scaling_replicas{size="applied"} 3.0' in shown
+        shown = 'tiphys_operator_scaling_policies{mode="Active",ready="True"} 1.0'
+        await made.until(lambda: shown in made.metrics.render().decode())
+        assert 'tiphys_operator_scaling_replicas{size="applied"} 3.0' in made.metrics.render().decode()
 
 
 async def test_a_new_leader_makes_no_second_decision_within_a_window() -> None:

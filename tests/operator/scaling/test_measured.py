@@ -22,15 +22,21 @@ def counter(per_s: float, pod: str = "a", start: float = 0.0, end: float = END, 
     return Series({"pod": pod, **labels}, times, tuple(per_s * t for t in times))
 
 
-def buckets(total: float, good: float, pod: str = "a", **window: float) -> tuple[Series, ...]:
+def buckets(total: float, good: float, pod: str = "a", end: float = END) -> tuple[Series, ...]:
     rates = {"0.1": good / 2, "0.4": good, "+Inf": total}
-    return tuple(counter(rate, pod, le=edge, **window) for edge, rate in rates.items())
+    return tuple(counter(rate, pod, end=end, le=edge) for edge, rate in rates.items())
 
 
 def scope(**changes: Any) -> Scope:
-    return Scope(
-        **({"target_s": 0.4, "percentile": 0.9, "length_s": 15.0, "per_second": 1.0, "pod_label": "pod", "born": {"a": 0.0}} | changes)
-    )
+    usual: dict[str, Any] = {
+        "target_s": 0.4,
+        "percentile": 0.9,
+        "length_s": 15.0,
+        "per_second": 1.0,
+        "pod_label": "pod",
+        "born": {"a": 0.0},
+    }
+    return Scope(**(usual | changes))
 
 
 def test_requests_lateness_and_cpu_of_the_last_window() -> None:

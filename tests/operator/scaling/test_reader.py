@@ -48,11 +48,11 @@ async def test_the_first_look_reads_recent_windows_and_later_ones_add_one_each()
     prometheus, own = Prometheus(), reader()
     first = await read(own, prometheus)
     assert len(first.windows) == 20
-    assert own.rates == (10.0,) * 20
+    assert list(own.rates) == [10.0] * 20
     prometheus.now_s += L
     second = await read(own, prometheus)
     assert second.windows[-1].at_s == START + L
-    assert own.rates == (10.0,) * 21
+    assert list(own.rates) == [10.0] * 21
     assert "[45000ms]" in prometheus.queries[-1], "a later look reaches back one window and a scrape or two"
 
 
