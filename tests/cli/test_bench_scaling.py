@@ -136,7 +136,6 @@ def test_a_run_has_rows_summary_claims_pictures_and_tables(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif("dqn-vertical" not in playable(), reason="dqn-vertical has no weights here")
-@pytest.mark.slow
 def test_the_vertical_agent_is_shown_beside_the_published_reward() -> None:
     found = settling(0)
     assert {(r["shape"], r["start_m"]) for r in found} >= {("constant-40", 60.0), ("constant-250", 600.0)}

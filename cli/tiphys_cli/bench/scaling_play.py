@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -22,12 +22,16 @@ from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, fin
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import Load, draw_load
 from tiphys_models.sim.scaling.requests import RequestServices
-from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI
+from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL
 from tiphys_models.sim.scaling.settling import settle
 from tiphys_models.sim.scaling.shapes import SHAPES, make_shape, read_shape, rotated
 
 BOUND = "clairvoyant"
 KEEP = {"all": 1.0, "relaxed-95": 0.95}
+JOINT = "three-services"
+"""Fibonacci, geo and profile at once, a window kept if all three keep it: rows of their own, at chosen settings only."""
+_JOINT_SHAPES = ("diurnal", "flash", "ramp")
+_JOINT_CARD = SHIPPED / "scaling-dqn-horizontal-3.json"
 PUBLISHED_VERTICAL = "dqn-vertical-published"
 """A row beside `dqn-vertical`, never served: what the published reward leads to."""
 
@@ -51,7 +55,7 @@ class Job:
     @property
     def label(self) -> str:
         """In rows."""
-        return self.shape if self.shape in SHAPES else Path(self.shape).stem
+        return self.shape if self.shape in (*SHAPES, JOINT) else Path(self.shape).stem
 
     def load(self) -> Load:
         """The arrivals, the same for every agent."""
@@ -81,6 +85,9 @@ def play_all(jobs: list[Job], processes: int, tell: Callable[[str], None]) -> li
             for future in as_completed(futures):
                 told(futures[future], future.result())
     rows = [row for index in range(len(jobs)) for row in found[index]]
+    if "dqn-horizontal" in jobs[0].agents and _JOINT_CARD.exists():
+        rows += [row for job in jobs if job.shape == "constant" for row in joint(replace(job, shape=JOINT))]
+        tell(f"{JOINT}: {time.monotonic() - started:.0f} s so far")
     if "dqn-vertical" in jobs[0].agents:
         rows += [row for seed in dict.fromkeys(job.seed for job in jobs) for row in settling(seed)]
     return rows
@@ -110,14 +117,29 @@ def play_one(agent: ScalingAgent, load: Load, *, fluid: bool) -> Records:
 
 
 def _row(job: Job, agent: str, setting: str, r: Records) -> Row:
-    p90_s = r.p90_s[0][np.isfinite(r.p90_s[0])]
+    """Of one service, or of several together: a window is kept if all of them keep it."""
+    windows, arrived = int(r.played[0]), max(float(r.arrived.sum()), 1.0)
+    p90_s = r.p90_s[:, :windows].max(axis=0)
+    known = p90_s[np.isfinite(p90_s)]
     return {
-        "shape": job.label, "agent": agent, "setting": setting, "seed": job.seed, "windows": int(r.played[0]),
-        "slo_attained": float(r.attained()[0]), "requests_attained": float(r.requests_attained()[0]),
-        "never_served": float(r.never_served()[0]), "cost": float(r.cost()[0]), "cpu_hours": float(r.cpu_hours()[0]),
-        "replica_hours": float(r.replica_hours()[0]), "p90_ms": float(1000 * np.median(p90_s)) if len(p90_s) else None,
-        "switches": int(r.switches()[0]),
+        "shape": job.label, "agent": agent, "setting": setting, "seed": job.seed, "windows": windows,
+        "slo_attained": float(r.kept()[:, :windows].all(axis=0).mean()),
+        "requests_attained": 1 - float(r.late.sum()) / arrived, "never_served": float(r.never.sum()) / arrived,
+        "cost": float(r.cost().sum()), "cpu_hours": float(r.cpu_hours().sum()), "replica_hours": float(r.replica_hours().sum()),
+        "p90_ms": float(1000 * np.median(known)) if len(known) else None, "switches": int(r.switches().sum()),
     }  # fmt: skip
+
+
+def joint(job: Job) -> list[Row]:
+    """One network for all three against agents that know one service each."""
+    shapes = [make_shape(name, "test", job.seed, job.seconds) for name in _JOINT_SHAPES]
+    loads = [draw_load(shape, service, requests=not job.fluid) for shape, service in zip(shapes, HOTEL, strict=True)]
+    made: dict[str, tuple[str, ScalingAgent]] = {"dqn-horizontal": ("27-joint-actions", load_agent(_JOINT_CARD))}
+    for agent in job.agents:
+        if agent in CHOSEN and agent != "dqn-vertical":
+            made[agent] = next((name, a) for name, a in settings_of(agent) if name == CHOSEN[agent]())
+    plant = FluidServices if job.fluid else RequestServices
+    return [_row(job, name, setting, play(a, loads, DEFAULT_SCENARIO, plant)) for name, (setting, a) in made.items()]
 
 
 def settling(seed: int) -> list[Row]:

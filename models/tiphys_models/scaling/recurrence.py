@@ -14,7 +14,7 @@ from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.scaling.seen import Seen
 
 LEAST = 3
-"""Jumps, two equal distances: by chance alone about one in twenty of four random jumps an hour would pass."""
+"""Jumps, two equal distances: chance alone rarely makes them."""
 MOST = 6
 MEMORY = 480
 """Windows that are looked at: two hours of 15 s."""

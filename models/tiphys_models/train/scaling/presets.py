@@ -62,6 +62,7 @@ PRESETS = {
             scenarios=(_FEW_PODS,), pods=(1, 1), any_start=True, windows=60, rounds=12, **_PUBLISHED,  # type: ignore[arg-type]
         ),
         Preset("dqn-horizontal", reward="published", windows=120, rounds=12, any_start=True, **_PUBLISHED),  # type: ignore[arg-type]
+        Preset("dqn-horizontal-3", reward="published", groups=24, windows=120, rounds=24, any_start=True, **_PUBLISHED),  # type: ignore[arg-type]
         Preset("q-table", hidden=(), dueling=False, n_step=1, prices=(4.0, 4.0), windows=120, rounds=8, rate=(2e-2, 2e-3)),
     )
 }  # fmt: skip
