@@ -15,7 +15,7 @@ from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing,
 from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import Blocked, ScalingMemory, Size
 from tiphys_models.scaling.protocol import Answers
-from tiphys_models.scaling.registry import make_agent
+from tiphys_models.scaling.registry import agent_names, make_agent
 from tiphys_models.scaling.seen import Seen
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.decide import BLOCKED_FIRST_S, BLOCKED_MAX_S, Outcome, View, block, decide_window, refused
@@ -252,3 +252,12 @@ def test_no_agent_leaves_the_bounds_whatever_it_wants(wishes: list[tuple[tuple[i
             assert here.replicas >= found.decision.former.replicas
             assert here.cpu_milli >= found.decision.former.cpu_milli
         seen = after(replace(found))
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_every_agent_that_ships_can_serve_a_policy(name: str) -> None:
+    drowning = [window(rate=300.0, late=0.7, at_s=NOW_S - 5 - 15 * back, p90_s=1.0) for back in range(19, -1, -1)]
+    found = decided(make_agent(name), read=measured(*drowning))
+    assert found.decision.phase == DecisionPhase.INTENDED
+    before, after = found.decision.former, found.decision.applied
+    assert after.replicas * after.cpu_milli > before.replicas * before.cpu_milli
