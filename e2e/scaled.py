@@ -20,7 +20,7 @@ from aiohttp import web
 from tiphys_cli.cluster.api import STRATEGIC_MERGE_PATCH, ApiClient
 from tiphys_cli.cluster.nodes import POOL_LABEL
 from tiphys_models.clients.access import kubeconfig_access
-from tiphys_models.domain.quantity import cpu_milli
+from tiphys_models.domain.quantity import cpu_milli, rfc3339
 
 CPU_MS = 2.0
 """CPU milliseconds of one request."""
@@ -32,14 +32,14 @@ GROUP = "/apis/tiphys.io/v1alpha1"
 _TICK_S = 0.25
 
 
-def deployment(name: str, replicas: int, pool: str, cpu_m: int = 100) -> dict[str, Any]:
+def deployment(name: str, replicas: int, pool: str, cpu_m: int = 100, **annotations: str) -> dict[str, Any]:
     """Pods whose request is half of their limit."""
     resources = {
         "requests": {"cpu": f"{cpu_m // 2}m", "memory": "64Mi"},
         "limits": {"cpu": f"{cpu_m}m", "memory": "128Mi"},
     }
     template = {
-        "metadata": {"labels": {"app": name}},
+        "metadata": {"labels": {"app": name}, "annotations": annotations},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "nodeSelector": {POOL_LABEL: pool},
@@ -174,8 +174,9 @@ class Workload:
     def policy_path(self) -> str:
         return f"{GROUP}/namespaces/{self.namespace}/scalingpolicies/{self.name}"
 
-    def create(self, replicas: int, pool: str, cpu_m: int = 100) -> None:
-        self.api.create(f"/apis/apps/v1/namespaces/{self.namespace}/deployments", deployment(self.name, replicas, pool, cpu_m))
+    def create(self, replicas: int, pool: str, cpu_m: int = 100, **annotations: str) -> None:
+        made = deployment(self.name, replicas, pool, cpu_m, **annotations)
+        self.api.create(f"/apis/apps/v1/namespaces/{self.namespace}/deployments", made)
 
     def create_policy(self, mode: str, **spec: Any) -> None:
         self.api.create(f"{GROUP}/namespaces/{self.namespace}/scalingpolicies", policy(self.name, self.name, mode, **spec))
@@ -211,8 +212,11 @@ class Workload:
                 return found["status"], found["reason"]
         return "", ""
 
-    def set_pod_status(self, name: str, status: dict[str, Any]) -> None:
-        self.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/status", {"status": status}, STRATEGIC_MERGE_PATCH)
+    def set_pod_condition(self, pod: dict[str, Any], kind: str, status: str, reason: str) -> None:
+        """As its kubelet would."""
+        condition = {"type": kind, "status": status, "reason": reason, "lastTransitionTime": rfc3339(time.time())}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        self.api.patch(path, {"status": {"conditions": [condition]}}, STRATEGIC_MERGE_PATCH)
 
 
 def _limit(pod: dict[str, Any]) -> int:

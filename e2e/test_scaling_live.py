@@ -165,6 +165,32 @@ def test_a_used_up_quota_masks_growth_and_is_not_run_against_for_ever(scene: Sce
         assert operator.metric('tiphys_operator_scaling_resizes_total{result="refused"}') == 0
 
 
+def test_a_size_that_a_node_never_gives_is_taken_back_and_not_asked_for_again(scene: Scene) -> None:
+    web = scene.web
+    # its kubelet is played here
+    web.create(1, POOL, **{"tiphys.io/simulated-resize": "by-the-test"})
+    scene.service.rate = 20.0
+    wait_until(lambda: web.limits() == [100], 30, "the pod runs")
+
+    def asked() -> str:
+        (pod,) = web.pods().values()
+        return str(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"])
+
+    with scene.operator():
+        web.create_policy("Active", agent=BLIND, **_exactly(1, 200))
+        scene.until(lambda: asked() == "200m", "the resize is asked for")
+        (pod,) = web.pods().values()
+        web.set_pod_condition(pod, "PodResizePending", "True", "Infeasible")
+        scene.until(lambda: asked() == "100m", "it is taken back")
+        web.set_pod_condition(pod, "PodResizePending", "False", "")
+        scene.until(lambda: web.status()["memory"]["blocked"], "it is masked")
+        number = web.decision()["number"]
+        scene.until(lambda: web.decision()["number"] >= number + 2, "further windows pass")
+        assert asked() == "100m"
+        assert "cpu-up: NodeCapacity" in web.decision()["masked"]
+        assert web.condition("Limited") == ("True", "ByMask")
+
+
 POINTS = [
     ("status", 1, "before"),
     ("status", 1, "after"),
