@@ -32,14 +32,14 @@ GROUP = "/apis/tiphys.io/v1alpha1"
 _TICK_S = 0.25
 
 
-def deployment(name: str, replicas: int, pool: str, cpu_m: int = 100, **annotations: str) -> dict[str, Any]:
+def deployment(name: str, replicas: int, pool: str, cpu_m: int = 100, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """Pods whose request is half of their limit."""
     resources = {
         "requests": {"cpu": f"{cpu_m // 2}m", "memory": "64Mi"},
         "limits": {"cpu": f"{cpu_m}m", "memory": "128Mi"},
     }
     template = {
-        "metadata": {"labels": {"app": name}, "annotations": annotations},
+        "metadata": {"labels": {"app": name}, "annotations": annotations or {}},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "nodeSelector": {POOL_LABEL: pool},
@@ -174,8 +174,8 @@ class Workload:
     def policy_path(self) -> str:
         return f"{GROUP}/namespaces/{self.namespace}/scalingpolicies/{self.name}"
 
-    def create(self, replicas: int, pool: str, cpu_m: int = 100, **annotations: str) -> None:
-        made = deployment(self.name, replicas, pool, cpu_m, **annotations)
+    def create(self, replicas: int, pool: str, cpu_m: int = 100, annotations: dict[str, str] | None = None) -> None:
+        made = deployment(self.name, replicas, pool, cpu_m, annotations)
         self.api.create(f"/apis/apps/v1/namespaces/{self.namespace}/deployments", made)
 
     def create_policy(self, mode: str, **spec: Any) -> None:

@@ -168,7 +168,7 @@ def test_a_used_up_quota_masks_growth_and_is_not_run_against_for_ever(scene: Sce
 def test_a_size_that_a_node_never_gives_is_taken_back_and_not_asked_for_again(scene: Scene) -> None:
     web = scene.web
     # its kubelet is played here
-    web.create(1, POOL, **{"tiphys.io/simulated-resize": "by-the-test"})
+    web.create(1, POOL, annotations={"tiphys.io/simulated-resize": "by-the-test"})
     scene.service.rate = 20.0
     wait_until(lambda: web.limits() == [100], 30, "the pod runs")
 
