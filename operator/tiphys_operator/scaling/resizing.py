@@ -50,7 +50,8 @@ def sizing(pods: Sequence[ScaledPod], shape: Shape, wanted_m: int, now_s: float,
             continue
         if stuck(pod, now_s):
             back.append(has_m)
-            if has_m != cpu.limit_m:
+            # a shrink like others: what never fitted is masked by the window that takes it back
+            if shrink and has_m != cpu.limit_m:
                 request_m = shape.request(has_m) if cpu.actual_request_m is None else cpu.actual_request_m
                 changes.append(SizePod(pod, shape.container, has_m, request_m))
             continue

@@ -57,6 +57,11 @@ def test_what_never_fits_is_taken_back_at_once() -> None:
     assert found.too_large == (100, MaskReason.NODE_CAPACITY)
 
 
+def test_between_windows_nothing_is_taken_back_because_only_a_window_can_mask_it() -> None:
+    stuck = pod("a", cpu="200m", actual="100m", conditions=resizing("PodResizePending", "Infeasible"))
+    assert steps(sized(stuck, shrink=False)) == []
+
+
 def test_an_error_is_the_kubelets_to_retry_however_long_it_takes() -> None:
     failing = pod("a", cpu="200m", actual="100m", conditions=resizing("PodResizeInProgress", "Error", NOW_S - 10 * IN_PROGRESS_MAX_S))
     found = sized(failing)
