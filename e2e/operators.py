@@ -9,6 +9,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -169,3 +171,25 @@ def leaders(operators: list[OperatorProcess], seconds: float, poll_s: float = 0.
         samples.append((now, [operator.identity for operator in operators if operator.leads]))
         time.sleep(poll_s)
     return samples
+
+
+StartOperator = Callable[..., OperatorProcess]
+
+
+@contextmanager
+def operators(cluster: Cluster, release: str, logs: Path) -> Iterator[StartOperator]:
+    """Make a release's namespace; what is called to start operators in it. All end with the block."""
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": release}})
+    started: list[OperatorProcess] = []
+
+    def run(identity: str = "operator-0", rules: list[dict[str, Any]] | None = None, **settings: str) -> OperatorProcess:
+        operator = OperatorProcess(grant(cluster, release, rules), release, logs / f"{identity}.log", identity, settings)
+        started.append(operator)
+        return operator.start()
+
+    yield run
+    for operator in started:
+        operator.stop()
+    for kind in ("clusterrole", "clusterrolebinding"):
+        cluster.kubectl("delete", kind, f"tiphys-operator-{release}", "--ignore-not-found")
+    cluster.api.delete(f"/api/v1/namespaces/{release}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e.conftest import wait_until
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
@@ -13,6 +15,7 @@ from tiphys_cli.cluster.errors import ApiError
 CRDS = Path(__file__).parents[1] / "manifests" / "crds"
 CRD_FILE = CRDS / "tiphys.io_schedulingpolicies.yaml"
 GROUP_PATH = "/apis/tiphys.io/v1alpha1"
+REACTION_S = 20.0
 
 
 def install_crd(cluster: Cluster) -> None:
@@ -59,3 +62,23 @@ def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
         if found["type"] == kind:
             return dict(found)
     return {}
+
+
+def reason(api: ApiClient, namespace: str, name: str, kind: str) -> str:
+    """Of a condition of a policy."""
+    found: str = condition(api.get(policies_path(namespace, name)), kind).get("reason", "")
+    return found
+
+
+def wait_reason(api: ApiClient, namespace: str, name: str, kind: str, wanted: str, deadline_s: float = REACTION_S) -> None:
+    """Until a condition of a policy has it."""
+    try:
+        wait_until(lambda: reason(api, namespace, name, kind) == wanted, deadline_s, f"{name}: {kind} {wanted}")
+    except pytest.fail.Exception as failure:
+        pytest.fail(f"{failure}; it is {api.get(policies_path(namespace, name)).get('status')}")
+
+
+def events(api: ApiClient, namespace: str, name: str) -> set[str]:
+    """Reasons of the Events of a policy."""
+    fields = f"involvedObject.name={name},involvedObject.kind=SchedulingPolicy"
+    return {event["reason"] for event in api.items(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,12 @@ import numpy as np
 import pytest
 
 from e2e.conftest import exists, wait_until
-from e2e.operators import RULES, OperatorProcess, grant, leaders
-from e2e.policies import condition, create_policy, install_crd, policies_path, policy
+from e2e.operators import StartOperator, operators
+from e2e.policies import REACTION_S, condition, create_policy, events, install_crd, policies_path, policy, wait_reason
 from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.ports import free_ports
 from tiphys_models.artifacts.untrained import write_untrained
-
-Start = Callable[..., OperatorProcess]
-REACTION_S = 20.0
-LEASE_S = 15.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,24 +31,9 @@ def crd(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Start]:
-    """Start operators of a release in namespace `<test>-sys`; all end with the test."""
-    release = f"{namespace}-sys"
-    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": release}})
-    started: list[OperatorProcess] = []
-
-    def run(identity: str = "operator-0", rules: list[dict[str, Any]] | None = None, **settings: str) -> OperatorProcess:
-        kubeconfig = grant(cluster, release, rules)
-        operator = OperatorProcess(kubeconfig, release, tmp_path / f"{identity}.log", identity, settings)
-        started.append(operator)
-        return operator.start()
-
-    yield run
-    for operator in started:
-        operator.stop()
-    for kind in ("clusterrole", "clusterrolebinding"):
-        cluster.kubectl("delete", kind, f"tiphys-operator-{release}", "--ignore-not-found")
-    cluster.api.delete(f"/api/v1/namespaces/{release}")
+def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[StartOperator]:
+    with operators(cluster, f"{namespace}-sys", tmp_path) as run:
+        yield run
 
 
 def pod(name: str, scheduler: str, **labels: str) -> dict[str, Any]:
@@ -62,24 +41,7 @@ def pod(name: str, scheduler: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"schedulerName": scheduler, "containers": [container]}}
 
 
-def reason(api: ApiClient, namespace: str, name: str, kind: str) -> str:
-    found: str = condition(api.get(policies_path(namespace, name)), kind).get("reason", "")
-    return found
-
-
-def wait_reason(api: ApiClient, namespace: str, name: str, kind: str, wanted: str, deadline_s: float = REACTION_S) -> None:
-    try:
-        wait_until(lambda: reason(api, namespace, name, kind) == wanted, deadline_s, f"{name}: {kind} {wanted}")
-    except pytest.fail.Exception as failure:
-        pytest.fail(f"{failure}; it is {api.get(policies_path(namespace, name)).get('status')}")
-
-
-def events(api: ApiClient, namespace: str, name: str) -> set[str]:
-    fields = f"involvedObject.name={name},involvedObject.kind=SchedulingPolicy"
-    return {event["reason"] for event in api.items(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)}
-
-
-def test_a_policy_gets_its_status_and_is_otherwise_untouched(api: ApiClient, namespace: str, start: Start) -> None:
+def test_a_policy_gets_its_status_and_is_otherwise_untouched(api: ApiClient, namespace: str, start: StartOperator) -> None:
     operator = start()
     created = create_policy(api, "p", namespace, mode="Active", policy="greedy")
     wait_reason(api, namespace, "p", "Ready", "Accepted")
@@ -97,7 +59,7 @@ def test_a_policy_gets_its_status_and_is_otherwise_untouched(api: ApiClient, nam
     assert operator.get("/readyz")[0] == operator.get("/healthz")[0] == 200
 
 
-def test_a_quiet_policy_is_not_written_again(api: ApiClient, namespace: str, start: Start) -> None:
+def test_a_quiet_policy_is_not_written_again(api: ApiClient, namespace: str, start: StartOperator) -> None:
     operator = start(RESYNC_S="0.5")
     create_policy(api, "p", namespace)
     wait_reason(api, namespace, "p", "Ready", "Accepted")
@@ -107,7 +69,7 @@ def test_a_quiet_policy_is_not_written_again(api: ApiClient, namespace: str, sta
     assert api.get(policies_path(namespace, "p"))["metadata"]["resourceVersion"] == before
 
 
-def test_a_change_is_seen_by_the_watch_long_before_the_resync(api: ApiClient, namespace: str, start: Start) -> None:
+def test_a_change_is_seen_by_the_watch_long_before_the_resync(api: ApiClient, namespace: str, start: StartOperator) -> None:
     operator = start(RESYNC_S="600")
     create_policy(api, "p", namespace)
     wait_reason(api, namespace, "p", "Ready", "Accepted")
@@ -119,7 +81,7 @@ def test_a_change_is_seen_by_the_watch_long_before_the_resync(api: ApiClient, na
     assert api.get(policies_path(namespace, "p"))["status"]["observedGeneration"] == 2
 
 
-def test_the_loser_of_two_policies_shows_the_conflict(api: ApiClient, namespace: str, start: Start) -> None:
+def test_the_loser_of_two_policies_shows_the_conflict(api: ApiClient, namespace: str, start: StartOperator) -> None:
     start()
     create_policy(api, "general", namespace)
     create_policy(api, "special", namespace, selector={"matchLabels": {"app": "x"}})
@@ -130,7 +92,7 @@ def test_the_loser_of_two_policies_shows_the_conflict(api: ApiClient, namespace:
     wait_until(lambda: {"Overridden", "NoConflict"} <= events(api, namespace, "general"), 5, "Events of the conflict")
 
 
-def test_pods_of_another_scheduler_are_counted_as_not_routed(api: ApiClient, namespace: str, start: Start) -> None:
+def test_pods_of_another_scheduler_are_counted_as_not_routed(api: ApiClient, namespace: str, start: StartOperator) -> None:
     start()
     create_policy(api, "p", namespace, selector={"matchLabels": {"app": "x"}})
     wait_reason(api, namespace, "p", "Routed", "NoPods")
@@ -144,7 +106,7 @@ def test_pods_of_another_scheduler_are_counted_as_not_routed(api: ApiClient, nam
     wait_reason(api, namespace, "p", "Routed", "PodsRouted")
 
 
-def test_every_kind_of_selector_line_selects_as_the_api_server_does(api: ApiClient, namespace: str, start: Start) -> None:
+def test_every_kind_of_selector_line_selects_as_the_api_server_does(api: ApiClient, namespace: str, start: StartOperator) -> None:
     labels: dict[str, dict[str, str]] = {"none": {}, "empty": {"a": ""}, "x": {"a": "x"}, "y": {"a": "y"}, "xb": {"a": "x", "b": "1"}}
     for name, found in labels.items():
         api.create(f"/api/v1/namespaces/{namespace}/pods", pod(name, "tiphys", **found))
@@ -166,7 +128,9 @@ def test_every_kind_of_selector_line_selects_as_the_api_server_does(api: ApiClie
     assert counted == {name: count for name, (_, count) in lines.items()}
 
 
-def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiClient, namespace: str, start: Start, tmp_path: Path) -> None:
+def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(
+    api: ApiClient, namespace: str, start: StartOperator, tmp_path: Path
+) -> None:
     models = tmp_path / "models"
     models.mkdir()
     operator = start(MODELS_DIR=str(models), RESYNC_S="600")
@@ -187,7 +151,7 @@ def test_a_model_is_taken_when_it_appears_and_given_up_when_it_breaks(api: ApiCl
 
 
 def test_answers_of_a_real_extender_are_counted_and_its_absence_harms_nothing(
-    cluster: Cluster, namespace: str, start: Start, tmp_path: Path
+    cluster: Cluster, namespace: str, start: StartOperator, tmp_path: Path
 ) -> None:
     api = cluster.api
     token = tmp_path / "token"
@@ -241,7 +205,7 @@ def http_get(url: str, body: bytes | None = None) -> int:
         return 0
 
 
-def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, start: Start) -> None:
+def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, start: StartOperator) -> None:
     operator = start()
     create_policy(api, "p", namespace)
     wait_reason(api, namespace, "p", "Ready", "Accepted")
@@ -254,7 +218,7 @@ def test_a_deleted_policy_leaves_nothing_behind(api: ApiClient, namespace: str, 
     assert operator.metric('tiphys_operator_reconciles_total{result="error"}') == 0
 
 
-def test_a_namespace_full_of_policies_can_be_deleted(cluster: Cluster, namespace: str, start: Start) -> None:
+def test_a_namespace_full_of_policies_can_be_deleted(cluster: Cluster, namespace: str, start: StartOperator) -> None:
     start()
     doomed = f"{namespace}-doomed"
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": doomed}})
@@ -265,7 +229,7 @@ def test_a_namespace_full_of_policies_can_be_deleted(cluster: Cluster, namespace
     wait_until(lambda: not exists(cluster.api, f"/api/v1/namespaces/{doomed}"), 60, "namespace gone, not stuck Terminating")
 
 
-def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, start: Start) -> None:
+def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, start: StartOperator) -> None:
     start()
     create_policy(api, "p", namespace)
     wait_reason(api, namespace, "p", "Ready", "Accepted")
@@ -281,198 +245,3 @@ def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, 
     path = policies_path(namespace, "p")
     wait_until(lambda: api.get(path)["status"]["activePolicy"] == "warm-first", REACTION_S, "status repaired")
     assert api.get(path)["status"]["matchingPods"] == 0
-
-
-def test_an_operator_killed_and_started_again_goes_on_where_it_was(api: ApiClient, namespace: str, start: Start) -> None:
-    operator = start()
-    create_policy(api, "p", namespace)
-    wait_reason(api, namespace, "p", "Ready", "Accepted")
-    before = api.get(policies_path(namespace, "p"))["status"]
-    operator.signal(signal.SIGKILL)
-    operator.wait(5)
-    create_policy(api, "while-away", namespace)
-    operator.start()
-    # the dead process still holds the Lease: its successor has another identity and waits it out
-    wait_reason(api, namespace, "while-away", "Ready", "Accepted", LEASE_S + REACTION_S)
-    after = api.get(policies_path(namespace, "p"))["status"]
-    assert condition({"status": after}, "Ready") == condition({"status": before}, "Ready")
-
-
-def test_a_stopped_leader_hands_over_at_once_and_exits_with_0(api: ApiClient, namespace: str, start: Start) -> None:
-    first = start("operator-0")
-    wait_until(lambda: first.leads, REACTION_S, "the first leads")
-    second = start("operator-1")
-    wait_until(lambda: second.get("/readyz")[0] == 200, REACTION_S, "the second is ready as a standby")
-    assert not second.leads
-    assert first.stop() == 0
-    wait_until(lambda: second.leads, 4, "the second leads within 4 s")
-    create_policy(api, "p", namespace)
-    wait_reason(api, namespace, "p", "Ready", "Accepted")
-
-
-def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClient, namespace: str, start: Start) -> None:
-    first = start("operator-0")
-    wait_until(lambda: first.leads, REACTION_S, "the first leads")
-    second = start("operator-1")
-    create_policy(api, "p", namespace)
-    wait_reason(api, namespace, "p", "Ready", "Accepted")
-    wait_until(lambda: second.get("/readyz")[0] == 200, REACTION_S, "the second is ready as a standby")
-    assert all(names == ["operator-0"] for _, names in leaders([first, second], 3))
-    assert second.metric('tiphys_operator_writes_total{kind="status"}') == 0
-    assert second.get("/healthz")[0] == 200
-    first.signal(signal.SIGKILL)
-    samples = leaders([second], LEASE_S + 1.5)
-    took_over_s = next((at for at, names in samples if names), None)
-    # the Lease lasts 15 s from its last renewal, which was up to 2.4 s before the end
-    assert took_over_s is not None
-    assert took_over_s <= LEASE_S + 0.3, "0.3 s for one request and for looking"
-    assert took_over_s > LEASE_S - 2.4 - 1
-    print(f"failover took {took_over_s:.1f} s")  # noqa: T201 - shown with -rP
-    create_policy(api, "later", namespace)
-    wait_reason(api, namespace, "later", "Ready", "Accepted")
-
-
-def test_a_frozen_leader_stops_writing_before_its_successor_starts_and_ends_when_it_thaws(
-    api: ApiClient, namespace: str, start: Start
-) -> None:
-    first = start("operator-0", RESYNC_S="0.5")
-    wait_until(lambda: first.leads, REACTION_S, "the first leads")
-    second = start("operator-1", RESYNC_S="0.5")
-    create_policy(api, "p", namespace)
-    wait_reason(api, namespace, "p", "Ready", "Accepted")
-    first.signal(signal.SIGSTOP)
-    wait_until(lambda: second.leads, LEASE_S + 3, "the second leads")
-    create_policy(api, "while-frozen", namespace)
-    wait_reason(api, namespace, "while-frozen", "Ready", "Accepted")
-    version = api.get(policies_path(namespace, "p"))["metadata"]["resourceVersion"]
-    first.signal(signal.SIGCONT)
-    assert first.wait(REACTION_S) == 75
-    assert second.leads
-    assert api.get(policies_path(namespace, "p"))["metadata"]["resourceVersion"] == version
-
-
-@pytest.mark.needs_local
-def test_a_short_restart_of_the_api_server_is_survived(local: LocalCluster, namespace: str, start: Start) -> None:
-    # on a busy machine the restart alone may take longer than the default of 10 s
-    operator = start(LEASE_DURATION_S="45", RENEW_S="30")
-    create_policy(local.api, "before", namespace)
-    wait_reason(local.api, namespace, "before", "Ready", "Accepted")
-    local.restart_apiserver()
-    create_policy(local.api, "after", namespace)
-    wait_reason(local.api, namespace, "after", "Ready", "Accepted", 30)
-    assert operator.process is not None
-    assert operator.process.poll() is None, operator.log.read_text()[-2000:]
-
-
-@pytest.mark.needs_local
-def test_a_long_outage_of_the_api_server_ends_the_leader_and_its_next_life_goes_on(
-    local: LocalCluster, namespace: str, start: Start
-) -> None:
-    operator = start()
-    create_policy(local.api, "before", namespace)
-    wait_reason(local.api, namespace, "before", "Ready", "Accepted")
-    local.restart_apiserver(downtime_s=14)
-    assert operator.wait(REACTION_S) == 75
-    operator.start()
-    create_policy(local.api, "after", namespace)
-    wait_reason(local.api, namespace, "after", "Ready", "Accepted", LEASE_S + REACTION_S)
-
-
-@pytest.mark.parametrize("lacking", ["pods", "events", "schedulingpolicies/status", "schedulingpolicies"])
-def test_a_missing_right_is_named_and_only_switches_off_what_needs_it(cluster: Cluster, namespace: str, start: Start, lacking: str) -> None:
-    operator = start(rules=[rule for rule in RULES if rule["resources"] != [lacking]])
-    create_policy(cluster.api, "p", namespace)
-    verb = {"pods": "list", "events": "create", "schedulingpolicies/status": "patch", "schedulingpolicies": "list"}[lacking]
-    group = ".tiphys.io" if lacking.startswith("schedulingpolicies") else ""
-    series = f'tiphys_operator_permission_missing{{resource="{lacking}{group}",verb="{verb}"}}'
-    wait_until(lambda: operator.metric(series) == 1, REACTION_S, f"{series} is 1")
-    assert f"RBAC denies {verb} {lacking}" in operator.log.read_text()
-    match lacking:
-        case "pods":
-            wait_reason(cluster.api, namespace, "p", "Routed", "PodsUnknown")
-            assert reason(cluster.api, namespace, "p", "Ready") == "Accepted"
-        case "events":
-            wait_reason(cluster.api, namespace, "p", "Ready", "Accepted")
-            assert events(cluster.api, namespace, "p") == set()
-        case _:
-            time.sleep(4)
-            assert "status" not in cluster.api.get(policies_path(namespace, "p"))
-    assert operator.process is not None
-    assert operator.process.poll() is None
-    assert operator.get("/healthz")[0] == 200
-
-
-def test_without_the_right_to_watch_the_resync_still_reconciles(cluster: Cluster, namespace: str, start: Start) -> None:
-    listing = {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list"]}
-    operator = start(rules=[listing, *(rule for rule in RULES if rule["resources"] != ["schedulingpolicies"])], RESYNC_S="1")
-    create_policy(cluster.api, "p", namespace)
-    wait_reason(cluster.api, namespace, "p", "Ready", "Accepted")
-    cluster.api.patch(policies_path(namespace, "p"), {"spec": {"mode": "Off"}})
-    wait_reason(cluster.api, namespace, "p", "Ready", "Disabled")
-    assert "RBAC denies watch schedulingpolicies" in operator.log.read_text()
-    assert operator.metric("tiphys_operator_last_event_timestamp_seconds") == 0
-
-
-def test_unroute_removes_the_routing_policy_and_names_who_would_be_stranded(cluster: Cluster, namespace: str) -> None:
-    name = f"routing-{namespace}"
-    cluster.apply(ROUTING.replace("NAME", name))
-    deployment = {
-        "metadata": {"name": "still-ours"},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {"app": "d"}},
-            "template": {"metadata": {"labels": {"app": "d"}}, "spec": pod("x", "tiphys")["spec"]},
-        },
-    }
-    cron = {
-        "metadata": {"name": "nightly"},
-        "spec": {
-            "schedule": "0 3 * * *",
-            "jobTemplate": {"spec": {"template": {"spec": pod("x", "tiphys")["spec"] | {"restartPolicy": "Never"}}}},
-        },
-    }
-    cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
-    cluster.api.create(f"/apis/batch/v1/namespaces/{namespace}/cronjobs", cron)
-    cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod("stranded", "tiphys"))
-    cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod("elsewhere", "nobody"))
-
-    def run() -> str:
-        command = [sys.executable, "-m", "tiphys_operator.unroute", "--routing-name", name]
-        environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stderr
-
-    told = run()
-    assert f"removed MutatingAdmissionPolicyBinding {name}" in told
-    assert f"removed MutatingAdmissionPolicy {name}" in told
-    assert f"Deployment {namespace}/still-ours" in told
-    assert f"CronJob {namespace}/nightly" in told
-    assert f"Pod {namespace}/stranded" in told
-    assert "elsewhere" not in told
-    assert "ReplicaSet" not in told
-    again = run()
-    assert "removed" not in again
-    assert name not in cluster.kubectl("get", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", "--output=name")
-
-
-ROUTING = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: NAME}
-spec:
-  failurePolicy: Ignore
-  reinvocationPolicy: Never
-  matchConstraints:
-    namespaceSelector: {matchLabels: {tiphys.io/route: never-in-this-test}}
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
-  mutations:
-    - patchType: ApplyConfiguration
-      applyConfiguration: {expression: 'Object{spec: Object.spec{schedulerName: "tiphys"}}'}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: NAME}
-spec: {policyName: NAME}
-"""

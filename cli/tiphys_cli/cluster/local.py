@@ -182,10 +182,11 @@ class LocalCluster(KubeCluster):
         """Let a paused process go on."""
         self.processes.get(name).resume()
 
-    def restart_process(self, name: str, health: str = "/healthz") -> Process:
-        """End a process (if it still runs) and start it again with the same command line."""
+    def restart_process(self, name: str, health: str = "/healthz", downtime_s: float = 0.0) -> Process:
+        """End a process (if it still runs), leave it away for a while and start it again with the same command line."""
         former = self.processes.get(name)
         self.processes.stop(name)
+        time.sleep(downtime_s)
         process = self.processes.start(name, former.argv, former.rank, former.url)
         if process.url:
             ca = self.ca_file if process.url.startswith("https") else None
@@ -193,12 +194,11 @@ class LocalCluster(KubeCluster):
         return process
 
     def restart_apiserver(self, downtime_s: float = 0.0) -> None:
-        """End the API server, leave it away for a while, start it again on the same port and wait until it is ready."""
-        former = self.processes.get("kube-apiserver")
-        self.processes.stop("kube-apiserver")
-        time.sleep(downtime_s)
-        process = self.processes.start(former.name, former.argv, former.rank, former.url)
-        wait_healthy(process, "/readyz", self.ca_file, self.options.ready_deadline_s)
+        """An outage of the API server: it is back on the same port and ready, and the controllers have started anew.
+
+        Controllers that lived through an outage look again after up to half a minute; a new namespace has no ServiceAccount until then."""
+        self.restart_process("kube-apiserver", "/readyz", downtime_s)
+        self.restart_process("kube-controller-manager")
 
     # Starting
 
