@@ -108,6 +108,11 @@ def rotated(shape: Shape, seed: int) -> Shape:
     return Shape(shape.name, "file", seed, np.roll(shape.rps, -start))
 
 
+def file_label(path: Path) -> str:
+    """What a file is called in rows: its base name, told apart from a named shape."""
+    return f"{path.stem}-file" if path.stem in SHAPES else path.stem
+
+
 def read_shape(path: Path) -> tuple[Shape, str]:
     """(the values of a file as they are, its sha256): one number a line and second, or CSV with the columns `time,rps`."""
     try:
@@ -115,14 +120,12 @@ def read_shape(path: Path) -> tuple[Shape, str]:
         lines = raw.decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"--shape: cannot read {path.name}: {error}") from error
-    if path.stem in SHAPES:
-        raise InvalidInput(f"--shape: {path.name} would be confused with the shape of that name; call it something else")
     rps = _columns(path.name, lines) if "," in lines[0] else _numbers(path.name, lines)
     if not 60 <= len(rps) <= MOST_SECONDS:
         raise InvalidInput(f"--shape: {path.name} has {len(rps)} seconds; 60 to {MOST_SECONDS} are wanted")
     if not np.isfinite(rps).all() or rps.min() < 0 or rps.max() > MOST_RPS:
         raise InvalidInput(f"--shape: {path.name} must hold rates from 0 to {MOST_RPS:g}")
-    return Shape(path.stem, "file", 0, rps), sha256(raw).hexdigest()
+    return Shape(file_label(path), "file", 0, rps), sha256(raw).hexdigest()
 
 
 def _numbers(name: str, lines: list[str]) -> FloatArray:
