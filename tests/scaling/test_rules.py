@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +130,9 @@ def test_a_window_without_a_rate_repeats_the_one_before() -> None:
     nan = float("nan")
     assert decide(Rule(PLAIN), state(nan, 240.0, nan, nan)).cpu_m == 400
     assert seen_of([state(nan, 100.0, nan)]).rates[0, -3:].tolist()[1:] == [100.0, 100.0]
+
+
+def test_every_agent_is_explained() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "scaling.md").read_text()
+    for name in agent_names():
+        assert f"| `{name}` |" in text, name

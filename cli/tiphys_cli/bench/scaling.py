@@ -24,7 +24,7 @@ from tiphys_models.scaling.rules import HPA, Naive
 from tiphys_models.scaling.settings import RULE, RULE_HORIZONTAL
 from tiphys_models.sim.scaling.episode import START_CPU_M
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, POD_PRICE
-from tiphys_models.sim.scaling.shapes import HOUR_S, SHAPES, file_label, read_shape
+from tiphys_models.sim.scaling.shapes import BURSTY_PER_HOUR, FLASH_PER_HOUR, HOUR_S, RECURRING_PERIOD_S, SHAPES, file_label, read_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,8 @@ def _inputs(plan: Plan, digests: dict[str, Row]) -> dict[str, Any]:
         "scenario": asdict(s),
         "pod_price_cpu_hours": POD_PRICE,
         "start_cpu_m": START_CPU_M,
-        "jumps_per_hour": {"bursty": 14, "flash": 4, "recurring": "a period of 300 to 540 s"},
+        "jumps_per_hour": {"bursty": BURSTY_PER_HOUR, "flash": FLASH_PER_HOUR},
+        "recurring_period_s": RECURRING_PERIOD_S,
         "simulator": "fluid" if plan.quick else "requests",
     }
 

@@ -26,6 +26,9 @@ from tiphys_models.sim.workloads import stream
 SHAPES = ("constant", "ramp", "diurnal", "bursty", "flash", "recurring")
 SMOOTH = ("constant", "ramp", "diurnal")
 HOUR_S = 3600
+BURSTY_PER_HOUR, BURSTY_LENGTH_S = 14, 40.0
+FLASH_PER_HOUR = 4
+RECURRING_PERIOD_S = (300.0, 540.0)
 MOST_SECONDS = 24 * HOUR_S
 MOST_RPS = 5000.0
 
@@ -69,25 +72,25 @@ def _diurnal(rng: np.random.Generator, seconds: int) -> FloatArray:
 
 def _bursty(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(150, 350))
-    at = rng.exponential(HOUR_S / 14)
+    at = rng.exponential(HOUR_S / BURSTY_PER_HOUR)
     while at < seconds:
-        length = max(rng.exponential(40.0), 5.0)
+        length = max(rng.exponential(BURSTY_LENGTH_S), 5.0)
         rps[int(at) : int(at + length)] *= rng.uniform(1.8, 3.5)
-        at += length + rng.exponential(HOUR_S / 14 - 40.0)
+        at += length + rng.exponential(HOUR_S / BURSTY_PER_HOUR - BURSTY_LENGTH_S)
     return rps
 
 
 def _flash(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(120, 220))
-    for quarter in range(0, seconds, HOUR_S // 4):
+    for begin in range(0, seconds, HOUR_S // FLASH_PER_HOUR):
         length = rng.uniform(60, 240)
-        _jump(rps, quarter + rng.uniform(0, HOUR_S / 4 - length), length, rng.uniform(600, 950), rng)
+        _jump(rps, begin + rng.uniform(0, HOUR_S / FLASH_PER_HOUR - length), length, rng.uniform(600, 950), rng)
     return rps
 
 
 def _recurring(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(120, 220))
-    period_s, high, length = rng.uniform(300, 540), rng.uniform(600, 950), rng.uniform(60, 120)
+    period_s, high, length = rng.uniform(*RECURRING_PERIOD_S), rng.uniform(600, 950), rng.uniform(60, 120)
     at = rng.uniform(0, period_s)
     while at < seconds:
         _jump(rps, at + rng.uniform(-2, 2), length, high * rng.uniform(0.95, 1.05), rng)
