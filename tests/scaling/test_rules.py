@@ -63,6 +63,16 @@ def test_hpa_s_formula(used_m: tuple[float, ...], replicas: int, expected: int) 
     assert HPA().answer(seen).replicas.tolist() == [expected]
 
 
+def test_no_rule_plans_with_pods_larger_than_the_workload_may_have() -> None:
+    small = Bounds(max_cpu_m=200)
+    sized = decide(Rule(PLAIN), state(360.0, 360.0, bounds=small))
+    assert (sized.replicas, sized.cpu_m) == (3, 200)
+    assert decide(RuleHorizontal(PLAIN), state(360.0, 360.0, bounds=small)).replicas == 3
+    pinned = Bounds(min_cpu_m=250, max_cpu_m=250)
+    found = decide(HPA(), state(300.0, replicas=1, cpu_m=250, bounds=pinned))
+    assert (found.replicas, found.cpu_m) == (3, 250)
+
+
 def test_naive_always_moves() -> None:
     assert decide(Naive(), state(400.0, replicas=2)).replicas == 3
     assert decide(Naive(), state(200.0, replicas=2)).replicas == 1
