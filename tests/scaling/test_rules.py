@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_hpa_s_formula(used_m: tuple[float, ...], replicas: int, expected: int) 
     seen = seen_of([state(*(100.0 for _ in used_m), replicas=replicas)])
     seen.used_cpu_m[0, -len(used_m) :] = used_m
     assert HPA().answer(seen).replicas.tolist() == [expected]
+
+
+def test_no_rule_plans_with_pods_larger_than_the_workload_may_have() -> None:
+    small = Bounds(max_cpu_m=200)
+    sized = decide(Rule(PLAIN), state(360.0, 360.0, bounds=small))
+    assert (sized.replicas, sized.cpu_m) == (3, 200)
+    assert decide(RuleHorizontal(PLAIN), state(360.0, 360.0, bounds=small)).replicas == 3
+    pinned = Bounds(min_cpu_m=250, max_cpu_m=250)
+    found = decide(HPA(), state(300.0, replicas=1, cpu_m=250, bounds=pinned))
+    assert (found.replicas, found.cpu_m) == (3, 250)
 
 
 def test_naive_always_moves() -> None:
@@ -129,3 +140,9 @@ def test_a_window_without_a_rate_repeats_the_one_before() -> None:
     nan = float("nan")
     assert decide(Rule(PLAIN), state(nan, 240.0, nan, nan)).cpu_m == 400
     assert seen_of([state(nan, 100.0, nan)]).rates[0, -3:].tolist()[1:] == [100.0, 100.0]
+
+
+def test_every_agent_is_explained() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "scaling.md").read_text()
+    for name in agent_names():
+        assert f"| `{name}` |" in text, name

@@ -179,6 +179,9 @@ def test_files_are_read_as_written_and_rotated_by_seed(tmp_path: Path) -> None:
     shape, digest = read_shape(plain)
     assert shape.rps.tolist() == [100.0 + i for i in range(90)]
     assert len(digest) == 64
+    bursty = tmp_path / "bursty.txt"
+    bursty.write_text(plain.read_text())
+    assert (shape.name, read_shape(bursty)[0].name) == ("mine", "bursty-file")
     assert read_shape(table)[0].rps[[0, 29, 30, 118, 119]].tolist() == [100, 100, 200, 200, 50]
     turned = rotated(shape, 3).rps
     assert sorted(turned.tolist()) == shape.rps.tolist()
@@ -193,7 +196,6 @@ def test_files_are_read_as_written_and_rotated_by_seed(tmp_path: Path) -> None:
         ("c.txt", "-1\n" * 90, "from 0 to"),
         ("d.csv", "t,r\n1,2\n", "columns time,rps"),
         ("e.csv", "time,rps\n5,2\n1,2\n", "times must grow"),
-        ("flash.txt", "1\n" * 90, "would be confused"),
     ],
 )
 def test_files_that_are_no_shape_say_why(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -24,7 +24,7 @@ from tiphys_models.scaling.rules import HPA, Naive
 from tiphys_models.scaling.settings import RULE, RULE_HORIZONTAL
 from tiphys_models.sim.scaling.episode import START_CPU_M
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, POD_PRICE
-from tiphys_models.sim.scaling.shapes import HOUR_S, SHAPES, read_shape
+from tiphys_models.sim.scaling.shapes import BURSTY_PER_HOUR, FLASH_PER_HOUR, HOUR_S, RECURRING_PERIOD_S, SHAPES, file_label, read_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,26 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     stems = [f.stem for f in plan.files]
     if len(set(stems)) != len(stems):
         raise InvalidInput("--shape: two files of one name would be confused in the rows")
-    digests = {f.stem: read_shape(f)[1] for f in plan.files}
+    digests = {file_label(f): {"name": f.name, "sha256": read_shape(f)[1]} for f in plan.files}
     rows = play_all(plan.cells(), plan.jobs or os.cpu_count() or 1, tell)
     inputs = _inputs(plan, digests)
     return Result("scaling", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, summarise(rows), claims(rows, inputs))
 
 
-def _inputs(plan: Plan, digests: dict[str, str]) -> dict[str, Any]:
+def _inputs(plan: Plan, digests: dict[str, Row]) -> dict[str, Any]:
     s = DEFAULT_SCENARIO
     return {
         "chosen": {agent: CHOSEN[agent]() for agent in plan.agents if agent in CHOSEN},
         "settings": {agent: [name for name, _ in settings_of(agent)] for agent in plan.agents if agent != BOUND},
         "rules": {"rule": asdict(RULE), "rule-horizontal": asdict(RULE_HORIZONTAL), "hpa": asdict(HPA()), "naive": asdict(Naive())},
         "models": {agent: _digest(agent) for agent in plan.agents if _digest(agent)},
-        "shape_files": {stem: {"sha256": digest} for stem, digest in digests.items()},
+        "shape_files": digests,
         "service": asdict(FIBONACCI),
         "scenario": asdict(s),
         "pod_price_cpu_hours": POD_PRICE,
         "start_cpu_m": START_CPU_M,
-        "jumps_per_hour": {"bursty": 14, "flash": 4, "recurring": "a period of 300 to 540 s"},
+        "jumps_per_hour": {"bursty": BURSTY_PER_HOUR, "flash": FLASH_PER_HOUR},
+        "recurring_period_s": RECURRING_PERIOD_S,
         "simulator": "fluid" if plan.quick else "requests",
     }
 

@@ -24,7 +24,7 @@ from tiphys_models.sim.scaling.load import Load, draw_load
 from tiphys_models.sim.scaling.requests import RequestServices
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL
 from tiphys_models.sim.scaling.settling import settle
-from tiphys_models.sim.scaling.shapes import SHAPES, make_shape, read_shape, rotated
+from tiphys_models.sim.scaling.shapes import SHAPES, file_label, make_shape, read_shape, rotated
 
 BOUND = "clairvoyant"
 KEEP = {"all": 1.0, "relaxed-95": 0.95}
@@ -55,7 +55,7 @@ class Job:
     @property
     def label(self) -> str:
         """In rows."""
-        return self.shape if self.shape in (*SHAPES, JOINT) else Path(self.shape).stem
+        return self.shape if self.shape in (*SHAPES, JOINT) else file_label(Path(self.shape))
 
     def load(self) -> Load:
         """The arrivals, the same for every agent."""

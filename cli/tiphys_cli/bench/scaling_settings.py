@@ -14,7 +14,7 @@ from tiphys_models.scaling.settings import RULE, RULE_HORIZONTAL
 
 HEADROOMS = (0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0)
 """Times the calibrated one: the margin of a rule is its price."""
-UTILISATIONS = (0.5, 0.65, 0.8)
+UTILISATIONS = (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
 Setting = tuple[str, ScalingAgent]
 
 

@@ -118,20 +118,20 @@ def _shipped(name: str, attainment: float) -> LearnedAgent:
 
 
 def combined(attainment: float) -> LearnedAgent:
-    """Multiples of the rule."""
+    """Multiplies the rule's estimate, holds headroom, meets jumps that recur; a gate keeps the rule."""
     return _shipped("combined", attainment)
 
 
 def dqn_vertical(attainment: float) -> LearnedAgent:
-    """Sizes only."""
+    """Multiplies the limit; the number of pods stays."""
     return _shipped("dqn-vertical", attainment)
 
 
 def dqn_horizontal(attainment: float) -> LearnedAgent:
-    """Replicas only, one service."""
+    """One pod fewer, the same or one more, by the published reward."""
     return _shipped("dqn-horizontal", attainment)
 
 
 def q_table(attainment: float) -> LearnedAgent:
-    """A table over CPU utilisation."""
+    """One pod fewer, the same or one more, by a table of CPU utilisation."""
     return _shipped("q-table", attainment)

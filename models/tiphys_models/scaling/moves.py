@@ -12,7 +12,7 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.encoding import SCHEMA, WIDTH, encode, peak
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.recurrence import Recurrence, nothing_recurs, recurrence
-from tiphys_models.scaling.rules import Rule, RuleSetting, expected_rate, needed_m
+from tiphys_models.scaling.rules import Rule, RuleSetting, expected_rate, needed_m, pod_size
 from tiphys_models.scaling.seen import Seen
 
 
@@ -239,7 +239,7 @@ class Steps:
         """In [0, 1], which the original leaves out."""
         seen = look.seen
         columns = [
-            np.nan_to_num(seen.used_cpu_m[:, -1]) / (seen.max_replicas * self.pod_m),
+            np.nan_to_num(seen.used_cpu_m[:, -1]) / (seen.max_replicas * pod_size(seen, self.pod_m)),
             np.minimum(seen.waiting() / 5000, 1.0),
             np.nan_to_num(seen.late[:, -1]),
             seen.replicas / seen.max_replicas,
@@ -254,7 +254,7 @@ class Steps:
     def take(self, look: Look, action: IntArray) -> Answers:
         """At least one replica each."""
         step = np.array(self._moves)[action].reshape(-1)
-        return Answers(np.maximum(look.seen.replicas + step, 1), np.full(len(look.seen), self.pod_m))
+        return Answers(np.maximum(look.seen.replicas + step, 1), pod_size(look.seen, self.pod_m))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class Bins:
     def inputs(self, look: Look, price: FloatArray) -> FloatArray:
         """One-hot: a table is a network of one layer."""
         seen = look.seen
-        used = np.nan_to_num(seen.used_cpu_m[:, -1]) / (np.maximum(seen.ready, 1) * self.pod_m)
+        used = np.nan_to_num(seen.used_cpu_m[:, -1]) / (np.maximum(seen.ready, 1) * pod_size(seen, self.pod_m))
         return np.eye(5)[np.clip((used * 5).astype(np.int64), 0, 4)]
 
     def possible(self, look: Look) -> BoolArray:
@@ -284,4 +284,4 @@ class Bins:
 
     def take(self, look: Look, action: IntArray) -> Answers:
         """At least one replica."""
-        return Answers(np.maximum(look.seen.replicas + action - 1, 1), np.full(len(look.seen), self.pod_m))
+        return Answers(np.maximum(look.seen.replicas + action - 1, 1), pod_size(look.seen, self.pod_m))

@@ -63,9 +63,9 @@ def needed_m(seen: Seen, rate: FloatArray, headroom: float | FloatArray) -> Floa
     return np.asarray((rate * headroom + seen.waiting() / seen.window_s) * seen.cpu_ms)
 
 
-def pod_size(seen: Seen, planned_m: float) -> FloatArray:
-    """The planned size, as far as bounds allow it: where pods cannot be made larger, there must be more of them."""
-    return np.asarray(np.clip(planned_m, seen.min_cpu_m, seen.max_cpu_m))
+def pod_size(seen: Seen, pod_m: float) -> FloatArray:
+    """The size that is meant, as far as the workload's bounds allow it: those of a workload that may not be resized leave one size only."""
+    return np.asarray(np.clip(pod_m, seen.min_cpu_m, seen.max_cpu_m))
 
 
 def replicas_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:
@@ -123,16 +123,14 @@ class HPA:
 
     def answer(self, seen: Seen) -> Answers:
         """See `ScalingAgent`."""
-        exact = (
-            np.nan_to_num(seen.used_cpu_m[:, -round(self.stabilisation_s / seen.window_s) :])
-            / (pod_size(seen, self.pod_m) * self.target)[:, None]
-        )
+        size = pod_size(seen, self.pod_m)
+        exact = np.nan_to_num(seen.used_cpu_m[:, -round(self.stabilisation_s / seen.window_s) :]) / (size * self.target)[:, None]
         steady = np.abs(exact[:, -1] / np.maximum(seen.ready, 1) - 1) <= 0.1
         recommended = np.ceil(exact - 1e-6).astype(np.int64)
         now = np.where(steady | np.isnan(seen.used_cpu_m[:, -1]), seen.replicas, recommended[:, -1])
         down = np.minimum(np.maximum(now, recommended.max(axis=1)), seen.replicas)
         up = np.minimum(now, np.maximum(2 * seen.replicas, seen.replicas + 4))
-        return Answers(np.maximum(np.where(now > seen.replicas, up, down), 1), pod_size(seen, self.pod_m))
+        return Answers(np.maximum(np.where(now > seen.replicas, up, down), 1), size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +146,4 @@ class Naive:
         """See `ScalingAgent`."""
         used = seen.used_cpu_m[:, -1] / np.maximum(seen.ready, 1)
         step = np.where(np.isnan(used), 0, np.where(used > self.threshold_m, 1, -1))
-        return Answers(np.maximum(seen.replicas + step, 1), np.full(len(seen), self.pod_m))
+        return Answers(np.maximum(seen.replicas + step, 1), pod_size(seen, self.pod_m))

@@ -9,20 +9,20 @@ RULE_HORIZONTAL = RuleSetting(headroom=1.0, last=1, rise=1.0, spread=0.0, keep=2
 
 
 def rule(attainment: float) -> Rule:
-    """One setting for every wanted attainment: it is the bar."""
+    """Estimates the coming rate and resizes pods in place at once; one setting for every wanted attainment."""
     return Rule(RULE)
 
 
 def rule_horizontal(attainment: float) -> RuleHorizontal:
-    """See `rule`."""
+    """The same estimate, in pods of one calibrated size."""
     return RuleHorizontal(RULE_HORIZONTAL)
 
 
 def hpa(attainment: float) -> HPA:
-    """At 80 % of the request."""
+    """HorizontalPodAutoscaler's formula on CPU, at 80 % of the request."""
     return HPA()
 
 
 def naive(attainment: float) -> Naive:
-    """As published."""
+    """CPU of a pod above 250m: one pod more, else one fewer. As published: it cannot hold still."""
     return Naive()

@@ -17,7 +17,7 @@ from tiphys_models.sim.scaling.clairvoyant import clairvoyant
 from tiphys_models.sim.scaling.episode import play
 from tiphys_models.sim.scaling.load import Load, draw_load
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI
-from tiphys_models.sim.scaling.shapes import SHAPES, make_shape
+from tiphys_models.sim.scaling.shapes import HOUR_S, SHAPES, make_shape
 
 SEEDS = (0, 1, 2, 3)
 REQUIRED = {"constant": 0.97, "ramp": 0.97, "diurnal": 0.97, "flash": 0.95}
@@ -45,7 +45,7 @@ class Judged:
     @property
     def missing(self) -> float:
         """How far it is from what is required, all shapes together."""
-        return sum(max(bound - self.attained[shape], 0.0) for shape, bound in REQUIRED.items())
+        return sum(max(REQUIRED.get(shape, 0.0) - kept, 0.0) for shape, kept in self.attained.items())
 
     @property
     def cost(self) -> float:
@@ -61,9 +61,11 @@ class Judged:
 class Bench:
     """The cells of a split, drawn once."""
 
-    def __init__(self, split: str = "train", seeds: Sequence[int] = SEEDS, shapes: Sequence[str] = SHAPES) -> None:
+    def __init__(
+        self, split: str = "train", seeds: Sequence[int] = SEEDS, shapes: Sequence[str] = SHAPES, seconds: int = HOUR_S
+    ) -> None:  # fmt: skip
         self.shapes, self.seeds = tuple(shapes), tuple(seeds)
-        self.loads: list[Load] = [draw_load(make_shape(name, split, seed), FIBONACCI) for name in shapes for seed in seeds]
+        self.loads: list[Load] = [draw_load(make_shape(name, split, seed, seconds), FIBONACCI) for name in shapes for seed in seeds]
         self.least = self.by_shape(np.array([clairvoyant(load, DEFAULT_SCENARIO).cost()[0] for load in self.loads]))
 
     def by_shape(self, values: FloatArray) -> FloatArray:

@@ -61,10 +61,3 @@ class Scenario:
 
 
 DEFAULT_SCENARIO = Scenario()
-SENSITIVITY: tuple[Scenario, ...] = (
-    Scenario("start-20-40s", start_s=(20.0, 40.0)),
-    Scenario("lag-1", lag_windows=1),
-    Scenario("slo-100ms", target_s=0.1),
-    Scenario("per-pod-queues", per_pod_queues=True),
-)
-"""One choice changed at a time."""

@@ -26,6 +26,9 @@ from tiphys_models.sim.workloads import stream
 SHAPES = ("constant", "ramp", "diurnal", "bursty", "flash", "recurring")
 SMOOTH = ("constant", "ramp", "diurnal")
 HOUR_S = 3600
+BURSTY_PER_HOUR, BURSTY_LENGTH_S = 14, 40.0
+FLASH_PER_HOUR = 4
+RECURRING_PERIOD_S = (300.0, 540.0)
 MOST_SECONDS = 24 * HOUR_S
 MOST_RPS = 5000.0
 
@@ -69,25 +72,25 @@ def _diurnal(rng: np.random.Generator, seconds: int) -> FloatArray:
 
 def _bursty(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(150, 350))
-    at = rng.exponential(HOUR_S / 14)
+    at = rng.exponential(HOUR_S / BURSTY_PER_HOUR)
     while at < seconds:
-        length = max(rng.exponential(40.0), 5.0)
+        length = max(rng.exponential(BURSTY_LENGTH_S), 5.0)
         rps[int(at) : int(at + length)] *= rng.uniform(1.8, 3.5)
-        at += length + rng.exponential(HOUR_S / 14 - 40.0)
+        at += length + rng.exponential(HOUR_S / BURSTY_PER_HOUR - BURSTY_LENGTH_S)
     return rps
 
 
 def _flash(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(120, 220))
-    for quarter in range(0, seconds, HOUR_S // 4):
+    for begin in range(0, seconds, HOUR_S // FLASH_PER_HOUR):
         length = rng.uniform(60, 240)
-        _jump(rps, quarter + rng.uniform(0, HOUR_S / 4 - length), length, rng.uniform(600, 950), rng)
+        _jump(rps, begin + rng.uniform(0, HOUR_S / FLASH_PER_HOUR - length), length, rng.uniform(600, 950), rng)
     return rps
 
 
 def _recurring(rng: np.random.Generator, seconds: int) -> FloatArray:
     rps = np.full(seconds, rng.uniform(120, 220))
-    period_s, high, length = rng.uniform(300, 540), rng.uniform(600, 950), rng.uniform(60, 120)
+    period_s, high, length = rng.uniform(*RECURRING_PERIOD_S), rng.uniform(600, 950), rng.uniform(60, 120)
     at = rng.uniform(0, period_s)
     while at < seconds:
         _jump(rps, at + rng.uniform(-2, 2), length, high * rng.uniform(0.95, 1.05), rng)
@@ -108,6 +111,11 @@ def rotated(shape: Shape, seed: int) -> Shape:
     return Shape(shape.name, "file", seed, np.roll(shape.rps, -start))
 
 
+def file_label(path: Path) -> str:
+    """What a file is called in rows: its base name, told apart from a named shape."""
+    return f"{path.stem}-file" if path.stem in SHAPES else path.stem
+
+
 def read_shape(path: Path) -> tuple[Shape, str]:
     """(the values of a file as they are, its sha256): one number a line and second, or CSV with the columns `time,rps`."""
     try:
@@ -115,14 +123,12 @@ def read_shape(path: Path) -> tuple[Shape, str]:
         lines = raw.decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"--shape: cannot read {path.name}: {error}") from error
-    if path.stem in SHAPES:
-        raise InvalidInput(f"--shape: {path.name} would be confused with the shape of that name; call it something else")
     rps = _columns(path.name, lines) if "," in lines[0] else _numbers(path.name, lines)
     if not 60 <= len(rps) <= MOST_SECONDS:
         raise InvalidInput(f"--shape: {path.name} has {len(rps)} seconds; 60 to {MOST_SECONDS} are wanted")
     if not np.isfinite(rps).all() or rps.min() < 0 or rps.max() > MOST_RPS:
         raise InvalidInput(f"--shape: {path.name} must hold rates from 0 to {MOST_RPS:g}")
-    return Shape(path.stem, "file", 0, rps), sha256(raw).hexdigest()
+    return Shape(file_label(path), "file", 0, rps), sha256(raw).hexdigest()
 
 
 def _numbers(name: str, lines: list[str]) -> FloatArray:

@@ -24,8 +24,6 @@ MARGINS = (0.0, 0.005, 0.01, 0.02, 0.04)
 VALIDATION_SEEDS = (0, 1, 2, 3)
 PROMISED = {**REQUIRED, "bursty": 0.90}
 """Share of windows that the default price keeps."""
-SPARE = 0.01
-"""Of windows, by which validation must exceed what is promised: other seeds keep less."""
 KEPT = 0.955
 """Of the windows in which a limit has settled."""
 SMALL_RPS, SMALL_SLACK = 100.0, 1.25 / 1.15
@@ -114,7 +112,7 @@ class Judged:
     @property
     def price(self) -> float:
         """The lowest that keeps what is promised; else the one that misses least of it."""
-        missing = {price: sum(max(bound + SPARE - by[shape], 0.0) for shape, bound in PROMISED.items()) for price, by in self.kept.items()}
+        missing = {price: sum(max(bound - by[shape], 0.0) for shape, bound in PROMISED.items()) for price, by in self.kept.items()}
         return min(missing, key=lambda p: (round(missing[p], 6), p))
 
 
