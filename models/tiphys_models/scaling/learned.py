@@ -44,6 +44,8 @@ class LearnedAgent:
     dueling: bool
     price: float
     margin: float = 0.0
+    digest: str = ""
+    """Of the weights, where they come from a file: what decisions are recorded with."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -98,7 +100,8 @@ def load_agent(path: Path, price: float | None = None) -> LearnedAgent:
     moves = moves_of(card.policy, card.rule)
     outputs = len(moves.actions) + card.dueling
     arrays = load_checked(path, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
-    return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, card.price if price is None else price, card.margin)
+    chosen = card.price if price is None else price
+    return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, chosen, card.margin, card.sha256)
 
 
 @lru_cache(maxsize=16)
