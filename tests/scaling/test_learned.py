@@ -129,6 +129,12 @@ def test_artifacts_are_checked_before_they_decide(tmp_path: Path) -> None:
     write_tensors(tmp_path, "other", "combined", moves.schema, arrays, **said, rule=PLAIN)
     with pytest.raises(ArtifactRefused, match="SchemaMismatch"):
         load_agent(tmp_path / "other.json")
+    for name, policy, more in (("stranger", "magic", {}), ("unruly", "combined", {"rule": {"height": 1.0}})):
+        write_tensors(tmp_path, name, policy, moves.schema, arrays, **{**said, **more})
+        with pytest.raises(ArtifactRefused, match="CardInvalid"):
+            load_agent(tmp_path / f"{name}.json")
+    with pytest.raises(ArtifactRefused, match="Missing"):
+        load_agent(tmp_path / "nowhere.json")
     (tmp_path / "mine.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ArtifactRefused, match="DigestMismatch"):
         load_agent(tmp_path / "mine.json")

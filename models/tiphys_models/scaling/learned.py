@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from pydantic import ValidationError
 
-from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.artifacts.files import SHIPPED, read_part
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
+from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Sizes, Steps
 from tiphys_models.scaling.protocol import Answers
@@ -75,7 +77,7 @@ class LearnedAgent:
 
 
 def moves_of(name: str, rule: Mapping[str, float] | None = None) -> Moves:
-    """By an artifact's agent."""
+    """By an artifact's agent; KeyError for one that is not known, TypeError for a rule that is none."""
     if name == "combined":
         return Multiples(setting_of(rule or {}))
     plain: dict[str, Moves] = {
@@ -96,8 +98,11 @@ def setting_of(values: Mapping[str, float]) -> RuleSetting:
 
 def load_agent(path: Path, price: float | None = None) -> LearnedAgent:
     """From a card; ArtifactRefused says what is wrong with it."""
-    card = AgentCard.model_validate_json(path.read_bytes())
-    moves = moves_of(card.policy, card.rule)
+    try:
+        card = AgentCard.model_validate_json(read_part(path))
+        moves = moves_of(card.policy, card.rule)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise ArtifactRefused("CardInvalid", f"{path.name}: {error}") from error
     outputs = len(moves.actions) + card.dueling
     arrays = load_checked(path, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
     chosen = card.price if price is None else price
