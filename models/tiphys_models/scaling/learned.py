@@ -27,7 +27,7 @@ class AgentCard(TensorCard):
     hidden: tuple[int, ...]
     dueling: bool
     margin: float = 0.0
-    """The gate: the rule is kept unless an action is better by this much, in the value's spread among actions."""
+    """The gate: the rule is kept unless an action is better by this much, in units of the network's values."""
     price: float = 1.0
     """Default price of a violated window, in what the service costs in a mean window."""
     prices: tuple[tuple[float, float], ...] = ()
@@ -72,8 +72,8 @@ class LearnedAgent:
         kept = (values[rows, best] - values[:, self.moves.stay] <= self.margin) & (best != self.moves.stay)
         taken = np.where(kept, self.moves.stay, best)
         found = self.moves.take(look, taken)
-        spread = np.repeat(np.where(kept, -1, taken), self.moves.services)
-        return Answers(found.replicas, found.cpu_m, spread, np.repeat(values, self.moves.services, axis=0))
+        shown = np.repeat(np.where(kept, -1, taken), self.moves.services)
+        return Answers(found.replicas, found.cpu_m, shown, np.repeat(values, self.moves.services, axis=0))
 
 
 def moves_of(name: str, rule: Mapping[str, float] | None = None) -> Moves:
