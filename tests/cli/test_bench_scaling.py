@@ -13,10 +13,11 @@ from tiphys_cli.app import app
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.scaling import Plan, over_time, run
 from tiphys_cli.bench.scaling_claims import claims, over_bar, summarise
-from tiphys_cli.bench.scaling_play import Job, play_cell, playable, settling
+from tiphys_cli.bench.scaling_play import Job, play_cell, playable, settling, traces
 from tiphys_cli.bench.scaling_plots import draw
 from tiphys_cli.bench.scaling_settings import settings_of
 from tiphys_cli.bench.scaling_tables import tables
+from tiphys_models.scaling.registry import make_agent
 from tiphys_models.sim.scaling.shapes import SHAPES
 
 KEYS = {
@@ -125,7 +126,7 @@ def test_a_run_has_rows_summary_claims_pictures_and_tables(tmp_path: Path) -> No
     plan = Plan((4,), ("naive", "rule"), (shape,), quick=True, jobs=1)
     result = run(plan, said.append)
     assert {r["shape"] for r in result.rows} == {*SHAPES, "mine"}
-    assert result.inputs["chosen"] == {"rule": "headroom-1.08"}
+    assert result.inputs["chosen"]["rule"] == "headroom-1.08"
     assert len(result.inputs["shape_files"]["mine"]["sha256"]) == 64
     assert "naive-changes-a-window-constant" in {c.id for c in result.claims}
     draw(replace(result, rows=[r for r in result.rows if r["shape"] == "mine"]), {"mine": over_time(plan)["mine"]}, tmp_path)
@@ -133,6 +134,13 @@ def test_a_run_has_rows_summary_claims_pictures_and_tables(tmp_path: Path) -> No
     titles = dict(tables(result))
     assert {line["agent"] for line in titles["cost (windows kept), chosen settings"]} == {"naive", "rule"}
     assert len(said) == 7
+
+
+def test_a_trace_names_what_the_learned_agent_did() -> None:
+    made = traces(Job("flash", 1, ("rule", "combined"), 300, fluid=True))
+    assert made["rule"]["taken"] == []
+    assert len(made["combined"]["taken"]) == len(made["combined"]["rps"]) == 20
+    assert set(made["combined"]["taken"]) <= {*make_agent("combined").actions, "kept rule"}
 
 
 @pytest.mark.skipif("dqn-vertical" not in playable(), reason="dqn-vertical has no weights here")

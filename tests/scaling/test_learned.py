@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -123,10 +124,17 @@ def test_artifacts_are_checked_before_they_decide(tmp_path: Path) -> None:
     said = {"hidden": (), "dueling": False, "prices": ((4.0, 0.9),)}
     write_tensors(tmp_path, "mine", "q-table", moves.schema, arrays, **said)
     agent = load_agent(tmp_path / "mine.json")
+    assert agent.digest == sha256((tmp_path / "mine.safetensors").read_bytes()).hexdigest()
     assert decide(agent, state(400.0, replicas=1)).values.keys() == {"-1", "0", "+1"}
     write_tensors(tmp_path, "other", "combined", moves.schema, arrays, **said, rule=PLAIN)
     with pytest.raises(ArtifactRefused, match="SchemaMismatch"):
         load_agent(tmp_path / "other.json")
+    for name, policy, more in (("stranger", "magic", {}), ("unruly", "combined", {"rule": {"height": 1.0}})):
+        write_tensors(tmp_path, name, policy, moves.schema, arrays, **{**said, **more})
+        with pytest.raises(ArtifactRefused, match="CardInvalid"):
+            load_agent(tmp_path / f"{name}.json")
+    with pytest.raises(ArtifactRefused, match="Missing"):
+        load_agent(tmp_path / "nowhere.json")
     (tmp_path / "mine.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ArtifactRefused, match="DigestMismatch"):
         load_agent(tmp_path / "mine.json")

@@ -216,6 +216,7 @@ def scaling(
         typer.Option(help="file with one rate a second per line, or CSV time,rps, played beside the named shapes; may be repeated"),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    fluid: Annotated[bool, typer.Option("--fluid", help="the fast simulator instead of single requests")] = False,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only search the rules' settings, on the train split")] = False,
 ) -> None:
     """Scaling agents, rules and a clairvoyant on the same arrivals of a simulated service. Needs the extra `sim`."""
@@ -232,7 +233,7 @@ def scaling(
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         names = playable() if agents is None else tuple(agents.split(","))
-        plan = scaling_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, tuple(shape or ()), quick, jobs)
+        plan = scaling_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, tuple(shape or ()), quick, jobs, fluid)
         if quick:
             plan = replace(plan, seeds=plan.seeds[:2])
         result = scaling_bench.run(plan, tell)

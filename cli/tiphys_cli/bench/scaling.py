@@ -37,12 +37,14 @@ class Plan:
     quick: bool = False
     jobs: int = 0
     """Processes; 0: one a core."""
+    fluid: bool = False
+    """The fast simulator instead of single requests; what is quick is fluid anyway."""
 
     def cells(self) -> list[Job]:
         """Every shape and file, every seed."""
         seconds = HOUR_S // 4 if self.quick else HOUR_S
         names = [*SHAPES, *(str(f) for f in self.files)]
-        return [Job(name, seed, self.agents, seconds, fluid=self.quick) for name in names for seed in self.seeds]
+        return [Job(name, seed, self.agents, seconds, fluid=self.fluid or self.quick) for name in names for seed in self.seeds]
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
@@ -75,7 +77,7 @@ def _inputs(plan: Plan, digests: dict[str, Row]) -> dict[str, Any]:
         "start_cpu_m": START_CPU_M,
         "jumps_per_hour": {"bursty": BURSTY_PER_HOUR, "flash": FLASH_PER_HOUR},
         "recurring_period_s": RECURRING_PERIOD_S,
-        "simulator": "fluid" if plan.quick else "requests",
+        "simulator": "fluid" if plan.fluid or plan.quick else "requests",
     }
 
 

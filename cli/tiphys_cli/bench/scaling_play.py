@@ -15,8 +15,9 @@ from tiphys_cli.bench.report import Row
 from tiphys_cli.bench.scaling_settings import CHOSEN, settings_of
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.scaling.learned import load_agent
-from tiphys_models.scaling.protocol import ScalingAgent
+from tiphys_models.scaling.protocol import Answers, ScalingAgent
 from tiphys_models.scaling.registry import entries
+from tiphys_models.scaling.seen import Seen
 from tiphys_models.sim.scaling.clairvoyant import clairvoyant
 from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, finish, play
 from tiphys_models.sim.scaling.fluid import FluidServices
@@ -154,6 +155,22 @@ def settling(seed: int) -> list[Row]:
     return rows
 
 
+class _Noted:
+    """An agent whose actions are kept: of a learned one by name, `kept rule` where its gate did not let it."""
+
+    def __init__(self, agent: ScalingAgent) -> None:
+        self._agent, self.name, self.actions = agent, agent.name, agent.actions
+        self.taken: list[str] = []
+
+    def answer(self, seen: Seen) -> Answers:
+        """The agent's."""
+        answers = self._agent.answer(seen)
+        if answers.action is not None:
+            action = int(answers.action[0])
+            self.taken.append(self.actions[action] if action >= 0 else "kept rule")
+        return answers
+
+
 def traces(job: Job) -> Row:
     """What the chosen settings of a cell did, window by window, in the fluid simulator."""
     load = draw_load(job.load().shape, FIBONACCI)
@@ -163,7 +180,10 @@ def traces(job: Job) -> Row:
         for setting, made_agent in named:
             if agent in CHOSEN and setting != CHOSEN[agent]():
                 continue
-            r = play_one(made_agent, load, fluid=True)
-            made[agent] = {"rps": r.rps[0], "p90_s": r.p90_s[0], "replicas": r.replicas[0], "cpu_m": r.cpu_m[0]}
+            noted = _Noted(made_agent)
+            r = play_one(noted, load, fluid=True)
+            made[agent] = {
+                "rps": r.rps[0], "p90_s": r.p90_s[0], "replicas": r.replicas[0], "cpu_m": r.cpu_m[0], "taken": noted.taken,
+            }  # fmt: skip
             break
     return made

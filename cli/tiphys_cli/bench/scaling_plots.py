@@ -47,20 +47,22 @@ def _frontier(result: Result, shape: str, colours: Mapping[str, str], path: Path
 
 
 def _over_time(shape: str, trace: Row, colours: Mapping[str, str], path: Path) -> None:
-    """Rate, latency against the objective, replicas, limit."""
-    figure = Figure(figsize=(11, 8), layout="constrained")
-    rate, latency, replicas, limit = figure.subplots(4, 1, sharex=True)
+    """Rate, latency against the objective, replicas, limit, and what `combined` did."""
+    figure = Figure(figsize=(11, 10), layout="constrained")
+    rate, latency, replicas, limit, action = figure.subplots(5, 1, sharex=True)
     for agent, t in trace.items():
         minutes = np.arange(len(t["rps"])) * DEFAULT_SCENARIO.window_s / 60
         rate.plot(minutes, t["rps"], color="#000000", linewidth=0.6)
         latency.plot(minutes, 1000 * t["p90_s"], color=colours[agent], linewidth=0.8, label=agent)
         replicas.step(minutes, t["replicas"], color=colours[agent], linewidth=0.8)
         limit.step(minutes, t["cpu_m"], color=colours[agent], linewidth=0.8)
+    taken = trace.get("combined", {}).get("taken", [])
+    action.scatter((np.arange(len(taken)) + 1) * DEFAULT_SCENARIO.window_s / 60, taken, s=3, color=colours.get("combined"))
     latency.axhline(1000 * DEFAULT_SCENARIO.target_s, color="#c94c4c", linewidth=0.6, linestyle="--")
     latency.set_yscale("log")
-    for axes, label in ((rate, "RPS"), (latency, "p90, ms"), (replicas, "replicas"), (limit, "limit, m")):
+    for axes, label in ((rate, "RPS"), (latency, "p90, ms"), (replicas, "replicas"), (limit, "limit, m"), (action, "combined")):
         axes.set_ylabel(label)
-    limit.set_xlabel("minutes")
+    action.set_xlabel("minutes")
     figure.legend(loc="outside right upper", fontsize=7)
     figure.suptitle(f"{shape}: chosen settings, first seed")
     figure.savefig(path)

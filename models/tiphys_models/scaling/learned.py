@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from pydantic import ValidationError
 
-from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.artifacts.files import SHIPPED, read_part
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
+from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Sizes, Steps
 from tiphys_models.scaling.protocol import Answers
@@ -25,7 +27,7 @@ class AgentCard(TensorCard):
     hidden: tuple[int, ...]
     dueling: bool
     margin: float = 0.0
-    """The gate: the rule is kept unless an action is better by this much, in the value's spread among actions."""
+    """The gate: the rule is kept unless an action is better by this much, in units of the network's values."""
     price: float = 1.0
     """Default price of a violated window, in what the service costs in a mean window."""
     prices: tuple[tuple[float, float], ...] = ()
@@ -45,7 +47,7 @@ class LearnedAgent:
     price: float
     margin: float = 0.0
     digest: str = ""
-    """sha256 of the weights."""
+    """Of the weights, where they come from a file: what decisions are recorded with."""
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -70,12 +72,12 @@ class LearnedAgent:
         kept = (values[rows, best] - values[:, self.moves.stay] <= self.margin) & (best != self.moves.stay)
         taken = np.where(kept, self.moves.stay, best)
         found = self.moves.take(look, taken)
-        spread = np.repeat(np.where(kept, -1, taken), self.moves.services)
-        return Answers(found.replicas, found.cpu_m, spread, np.repeat(values, self.moves.services, axis=0))
+        shown = np.repeat(np.where(kept, -1, taken), self.moves.services)
+        return Answers(found.replicas, found.cpu_m, shown, np.repeat(values, self.moves.services, axis=0))
 
 
 def moves_of(name: str, rule: Mapping[str, float] | None = None) -> Moves:
-    """By an artifact's agent."""
+    """By an artifact's agent; KeyError for one that is not known, TypeError for a rule that is none."""
     if name == "combined":
         return Multiples(setting_of(rule or {}))
     plain: dict[str, Moves] = {
@@ -96,12 +98,15 @@ def setting_of(values: Mapping[str, float]) -> RuleSetting:
 
 def load_agent(path: Path, price: float | None = None) -> LearnedAgent:
     """From a card; ArtifactRefused says what is wrong with it."""
-    card = AgentCard.model_validate_json(path.read_bytes())
-    moves = moves_of(card.policy, card.rule)
+    try:
+        card = AgentCard.model_validate_json(read_part(path))
+        moves = moves_of(card.policy, card.rule)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise ArtifactRefused("CardInvalid", f"{path.name}: {error}") from error
     outputs = len(moves.actions) + card.dueling
     arrays = load_checked(path, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
-    priced = card.price if price is None else price
-    return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, priced, card.margin, card.sha256)
+    chosen = card.price if price is None else price
+    return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, chosen, card.margin, card.sha256)
 
 
 @lru_cache(maxsize=16)

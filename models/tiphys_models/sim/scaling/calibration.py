@@ -31,7 +31,7 @@ GRID: dict[str, tuple[float, ...]] = {
     "pod_m": (160.0, 200.0, 250.0, 320.0, 400.0, 500.0, 560.0, 600.0),
     "spare_m": (0.0, 5.0, 10.0, 15.0, 20.0),
 }
-TRIES = 600
+TRIES = 400
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ A central queue in order of arrival, or one a pod; time runs window by window, b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from tiphys_models.sim.scaling.scenario import PERIOD_S, Scenario
 BUCKETS = 128
 """Of latency, equal in the logarithm: 8 % wide."""
 _SHORTEST_S, _LONGEST_S = 1e-3, 40.0
+_PER_LOG = (BUCKETS - 1) / math.log(_LONGEST_S / _SHORTEST_S)
 _NONE = -1
 _NEVER = np.inf
 
@@ -63,11 +65,11 @@ def _settle(tally: Tally, finish_s: FloatArray, arrival_s: FloatArray, r: int, a
     tally.completed[0] += 1.0
     if latency > target_s:
         tally.completed[1] += 1.0
-    place = np.log(max(latency, _SHORTEST_S) / _SHORTEST_S) / np.log(_LONGEST_S / _SHORTEST_S) * (BUCKETS - 1)
+    place = np.log(max(latency, _SHORTEST_S) / _SHORTEST_S) * _PER_LOG
     tally.latency[min(int(place), BUCKETS - 1)] += 1.0
 
 
-@compiled
+@inlined
 def work(p: Pods, k: int, begin_s: float, until_s: float, cpu_m: float, useful_m: float) -> float:
     """Let pod k work on its request from `begin_s`: the time it ends, or inf if not before `until_s` (a boundary of periods)."""
     speed = useful_m / 1000.0
@@ -90,6 +92,19 @@ def work(p: Pods, k: int, begin_s: float, until_s: float, cpu_m: float, useful_m
         t = end
         period += 1
     return _NEVER
+
+
+@inlined
+def _go_on(
+    p: Pods, tally: Tally, arrival_s: FloatArray, finish_s: FloatArray, k: int, begin_s: float, until_s: float, cpu_m: float,
+    useful_m: float, target_s: float, time_out_s: float,
+) -> None:  # fmt: skip
+    end = work(p, k, begin_s, until_s, cpu_m, useful_m)
+    if end < _NEVER:
+        _settle(tally, finish_s, arrival_s, p.request[k], end, target_s, time_out_s)
+        p.request[k] = _NONE
+        # a pod without quota would take the next request only to let it stand: others come first
+        p.free_s[k] = end if p.quota_s[k] > 1e-12 else (p.period[k] + 1) * PERIOD_S
 
 
 @compiled
@@ -121,19 +136,6 @@ def serve_central(
             _go_on(p, tally, arrival_s, finish_s, k, start, until_s, cpu_m, useful_m, target_s, time_out_s)
         head += 1
     return head
-
-
-@compiled
-def _go_on(
-    p: Pods, tally: Tally, arrival_s: FloatArray, finish_s: FloatArray, k: int, begin_s: float, until_s: float, cpu_m: float,
-    useful_m: float, target_s: float, time_out_s: float,
-) -> None:  # fmt: skip
-    end = work(p, k, begin_s, until_s, cpu_m, useful_m)
-    if end < _NEVER:
-        _settle(tally, finish_s, arrival_s, p.request[k], end, target_s, time_out_s)
-        p.request[k] = _NONE
-        # a pod without quota would take the next request only to let it stand: others come first
-        p.free_s[k] = end if p.quota_s[k] > 1e-12 else (p.period[k] + 1) * PERIOD_S
 
 
 @compiled
