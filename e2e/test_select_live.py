@@ -24,9 +24,10 @@ from e2e.test_learned_model import grant_chart
 from tiphys_cli.bench.service import Extender, ExtenderOptions
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import B2S, B8MS, POOL_LABEL, SimulatedNode, create_nodes, delete_nodes, fleet
+from tiphys_cli.cluster.nodes import B2S, B4MS, B8MS, POOL_LABEL, SimulatedNode, create_nodes, delete_nodes, fleet
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.selectors.checkpoint import unpack
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 
@@ -40,14 +41,23 @@ SELECT: dict[str, Any] = {
     "maxSwitchesPerHour": 60,
     "weights": {"cost": 1, "energy": 1, "response": 0, "sla": 0},
 }
+METANET: dict[str, Any] = {
+    "by": "metanet",
+    "among": ["graf", "gobi", "semi-direct", "cost-lean", "energy-lean", "one-per-host"],
+    "intervalSeconds": INTERVAL_S,
+    "maxSwitchesPerHour": 600,
+}
+LEARNED = {"graf", "gobi", "semi-direct"}
+LOADS = (1, 3, 6, 8)
+"""Pods that come, step by step, until the shipped weights call for another planner."""
 LEASE = {"LEASE_DURATION_S": "4", "RENEW_S": "3", "RETRY_S": "0.5"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(local: LocalCluster) -> Iterator[list[SimulatedNode]]:
-    """Many small nodes and one large one: what is cheap for one pod is not what is cheap for six."""
+    """The test bed's three types, many small ones and one large one: what is cheap for one pod is not what is cheap for six."""
     install_crd(local)
-    made = fleet(6, pool=POOL, machines=(B2S, B2S, B2S, B2S, B2S, B8MS))
+    made = fleet(7, pool=POOL, machines=(B2S, B2S, B2S, B2S, B2S, B4MS, B8MS))
     create_nodes(local.api, made)
     names = {node.name for node in made}
     wait_until(lambda: names <= ready_nodes(local.api), 90, "simulated nodes Ready", poll_s=1.0)
@@ -80,9 +90,12 @@ class Release:
     def selection(self) -> dict[str, Any]:
         return dict((self.policy().get("status") or {}).get("selection") or {})
 
+    def active(self) -> str:
+        return str((self.policy().get("status") or {}).get("activePolicy"))
+
     def until_active(self, wanted: str) -> None:
         try:
-            wait_until(lambda: (self.policy().get("status") or {}).get("activePolicy") == wanted, REACTION_S, f"{wanted} is active")
+            wait_until(lambda: self.active() == wanted, REACTION_S, f"{wanted} is active")
         except pytest.fail.Exception as failure:
             log = "".join(path.read_text()[-1500:] for path in self.logs.glob("*.log"))
             pytest.fail(f"{failure}; it is {json.dumps(self.policy().get('status'))}; {log}")
@@ -100,6 +113,16 @@ class Release:
             }  # fmt: skip
             self.api.create(f"/api/v1/namespaces/{self.tenant}/pods", pod)
         return names
+
+    def bind_all(self) -> None:
+        """Have a scheduler of ours place what waits."""
+        self.cluster.start_scheduler(
+            SchedulerOptions(name="select-tiphys", scheduler_name="tiphys", extender_url=self.extenders[0].url, http_timeout_s=2.0)
+        )
+        try:
+            wait_until(lambda: all(nodes_of(self.cluster, self.tenant).values()), 30, "all pods bound", poll_s=0.3)
+        finally:
+            self.cluster.stop_process("select-tiphys")
 
     def delete(self, *names: str) -> None:
         for name in names:
@@ -175,7 +198,7 @@ def test_the_load_changes_and_the_policy_switches_without_a_restart(release: Rel
         assert any(e["reason"] == "Switched" and "gives way to energy-lean" in e["message"] for e in events)
 
         # both replicas say the same of the same pods, by the plan and not by the fallback
-        wait_until(lambda: _same_plan(release), 10, "both replicas have seen the plan")
+        wait_until(lambda: _same_plan(release, "energy-lean"), 10, "both replicas have seen the plan")
         for turn in range(4):
             one, two = (release.ask(extender, f"asked-{turn}") for extender in release.extenders)
             assert one == two
@@ -185,13 +208,7 @@ def test_the_load_changes_and_the_policy_switches_without_a_restart(release: Rel
         wait_until(lambda: not any(_reserved(extender) for extender in release.extenders), 15, "what was only asked is free again")
         before = release.extenders[0].metrics()
         # a scheduler obeys it too, and what its pods cost comes back to who decided
-        release.cluster.start_scheduler(
-            SchedulerOptions(name="select-tiphys", scheduler_name="tiphys", extender_url=release.extenders[0].url, http_timeout_s=2.0)
-        )
-        try:
-            wait_until(lambda: all(nodes_of(release.cluster, release.tenant).values()), 30, "all pods bound", poll_s=0.3)
-        finally:
-            release.cluster.stop_process("select-tiphys")
+        release.bind_all()
         outcomes = release.extenders[0].metrics()
         # the first go to the large node; for the last two another planner may have been chosen meanwhile
         assert list(nodes_of(release.cluster, release.tenant).values()).count(large) >= 3
@@ -222,16 +239,61 @@ def test_a_killed_operator_loses_nothing(release: Release) -> None:
         wait_until(lambda: release.selection()["interval"] >= left["interval"] + 2, REACTION_S, "the next leader goes on")
         after, kept = release.selection(), _kept(release)
     # nothing was chosen anew: the same candidate since the same moment, the same pods in the books, the same accounts
-    assert release.policy()["status"]["activePolicy"] == "cost-lean"
+    assert release.active() == "cost-lean"
     assert (after["lastSwitch"], after["switches"]) == (before["lastSwitch"], 0)
     assert kept["tracked"].items() >= left["tracked"].items()
     assert kept["profiles"].keys() == left["profiles"].keys()
     assert kept["learned"]
 
 
-def _same_plan(release: Release) -> bool:
+def test_metanet_switches_learned_planners_with_the_load_and_a_kill_loses_nothing(release: Release) -> None:
+    api = release.api
+    with release.operator("operator-0") as first:
+        create_policy(api, "sel", release.tenant, mode="Active", select=METANET)
+        pods, active = list[str](), list[str]()
+        for step, count in enumerate(LOADS):
+            pods += release.create(count, f"step-{step}")
+            active.append(_settled(release))
+            # both replicas score by the plan of whoever is active, and alike
+            wait_until(lambda: _same_plan(release, release.active()), 10, "both replicas have seen the plan")
+            if len(set(active)) > 1 and LEARNED & set(active):
+                break
+        status = release.selection()
+        assert len(set(active)) > 1, f"{active} under all loads: {status}"
+        assert LEARNED & set(active)
+        assert {p["candidate"] for p in status["predictedCost"]} == set(METANET["among"])
+        switch = status["lastSwitch"]
+        assert (switch["from"] in METANET["among"], switch["reason"]) == (True, "BestPredicted")
+        assert condition(release.policy(), "Selecting")["reason"] == "Selecting"
+        first.signal(signal.SIGKILL)
+        first.wait(5)
+    left = _kept(release)
+    assert left["interval"] >= status["interval"]
+    with release.operator("operator-1"):
+        wait_until(lambda: release.selection()["interval"] > left["interval"], REACTION_S, "the next leader goes on", poll_s=0.1)
+        kept = _kept(release)
+        assert kept["tracked"].items() >= left["tracked"].items()
+        assert kept["status"]["switches"] >= left["status"]["switches"] > 0
+        # what its pods cost trains the correction of the planner that was obeyed
+        release.bind_all()
+        time.sleep(2 * INTERVAL_S)
+        release.delete(*pods)
+        wait_until(lambda: release.selection().get("learned", 0) > 0, REACTION_S, "a measured decision was learned")
+        assert release.selection()["measuredCandidate"] in METANET["among"]
+        corrections = [unpack(memory["learned"])["counts"].sum() for memory in (left, _kept(release))]
+        assert corrections[1] > corrections[0]
+
+
+def _settled(release: Release) -> str:
+    """Who is active once two intervals have seen what waits now."""
+    since = release.selection().get("interval", 0)
+    wait_until(lambda: release.selection().get("interval", 0) >= since + 2, REACTION_S, "two more intervals", poll_s=0.1)
+    return release.active()
+
+
+def _same_plan(release: Release, planner: str) -> bool:
     asked = [release.ask(extender, "probe") for extender in release.extenders]
-    return asked[0] == asked[1] and all(count > 0 for count in release.answered("policy_answers_total|policy=energy-lean"))
+    return asked[0] == asked[1] and all(count > 0 for count in release.answered(f"policy_answers_total|policy={planner}"))
 
 
 def _reserved(extender: Extender) -> int:

@@ -130,6 +130,7 @@ class Operator:
             self._prices,
             self._metrics,
             self._clock,
+            own_namespace=self._settings.namespace,
             scheduler_name=self._settings.scheduler_name,
             prometheus=self._prometheus,
         )

@@ -77,6 +77,10 @@ class OperatorMetrics:
         self.selection_pods = Counter("tiphys_operator_selection_pods", "Pods under account that ended.", registry=r)
         self.selection_late = Counter("tiphys_operator_selection_late_pods", "Those that ended after their deadline.", registry=r)
         self.selection_errors = Counter("tiphys_operator_selection_errors", "Intervals that failed.", ["reason"], registry=r)
+        self.selection_failing = Gauge("tiphys_operator_selection_failing", "Policies whose last interval came to nothing.", registry=r)
+        self.selection_overdue = Gauge(
+            "tiphys_operator_selection_overdue_seconds", "How long ago the most urgent interval should have begun or ended.", registry=r
+        )
         for choice in ChoiceReason:
             self.selection_intervals.labels(choice)
         for failure in SelectionError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tiphys_models.api.learned_model import SERVES, LearnedModelStatus
 from tiphys_models.api.reasons import ConditionType, ModelConditionType, ModelReason, Reason
 from tiphys_models.api.routing import Route
+from tiphys_models.api.selection import PlannerName, SelectorName
 from tiphys_operator.models_found import Check, ModelFound, ModelRefused, ModelUnread
 from tiphys_operator.observation import ModelSeen, Observation
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
@@ -81,6 +82,10 @@ def policy_model(route: Route, seen: Observation) -> tuple[Verdict, str]:
         return Verdict(kind, "False", Reason.MODEL_REFUSED, refused + held), last_good
     if elsewhere:
         return Verdict(kind, "False", Reason.MODEL_STAGE, f"{elsewhere}: raise its stage, or name another model"), ""
+    if name in (*PlannerName, *SelectorName):
+        what, where = ("planner", "select.among") if name in set(PlannerName) else ("selector", "select.by")
+        message = f"{name} is a {what} and brings its own weights: name it in {where}, or another model in spec.model"
+        return Verdict(kind, "False", Reason.MODEL_MISSING, message), ""
     message = (
         f"no LearnedModel {name}, no mounted {name}.json with {name}.safetensors, none shipped: add one, it is taken without a restart"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,15 +45,17 @@ _Stamp = tuple[int, int, int, int]
 class ModelShelf:
     """The models of one directory; a file is read again only when its time or size changed."""
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path | None, only: Sequence[str] = ()) -> None:
+        """`only`: names to look at; empty for all that are there."""
+        self._directory, self._only = directory, only
         self._known: dict[str, tuple[_Stamp, ModelFound | ModelRefused]] = {}
 
     def stamps(self) -> dict[str, _Stamp]:
         """Time and size of every card and its weights: equal if nothing changed."""
         if self._directory is None:
             return {}
-        return {card.stem: file_stamp(card) for card in sorted(self._directory.glob("*.json"))[:_MAX_CARDS]}
+        cards = [card for card in sorted(self._directory.glob("*.json")) if not self._only or card.stem in self._only]
+        return {card.stem: file_stamp(card) for card in cards[:_MAX_CARDS]}
 
     def scan(self) -> Models:
         """All artifacts by name. Reads files: not for the event loop."""

@@ -150,6 +150,8 @@ class SelectionSeen:
     frozen: bool = False
     unpriced: tuple[str, ...] = ()
     """Instance types of nodes without a price."""
+    unjudged: tuple[str, ...] = ()
+    """Candidates that a learned selector was trained without."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.api.routing import Route
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
-from tiphys_models.artifacts.shipped import WEIGHTS
+from tiphys_models.artifacts.shipped import SHIPPED, WEIGHTS
 from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_operator.decision_reader import DecisionReader
@@ -39,7 +39,8 @@ class Observer:
         clock: Clock,
     ) -> None:
         self._client, self._shelf, self._learned, self._reader, self._clock = client, shelf, learned, reader, clock
-        self._shipped = ModelShelf(WEIGHTS)
+        # planners' and selectors' weights lie there too: who runs them loads and checks them
+        self._shipped = ModelShelf(WEIGHTS, only=SHIPPED)
         self._scheduler_name = scheduler_name
 
     async def observe(self) -> Observation:

@@ -47,6 +47,10 @@ def _selecting(active: str, seen: SelectionSeen, *, disabled: bool) -> Verdict:
         return Verdict(kind, "Unknown", Reason.NOT_CHOSEN_YET, "the first interval is not over")
     if seen.frozen:
         return Verdict(kind, "False", Reason.SELECTION_FROZEN, f"select.freeze: {active} stays and nothing is learned")
+    if seen.unjudged:
+        named = ", ".join(seen.unjudged)
+        message = f"{active} is chosen, but the selector was trained without {named} and cannot judge them: take them out of select.among"
+        return Verdict(kind, "True", Reason.CANDIDATES_UNKNOWN, f"{message}, or choose by preview or ucb")
     if seen.unpriced:
         named = ", ".join(seen.unpriced[:3])
         message = (

@@ -240,6 +240,41 @@ CASES: dict[str, Case] = {
         {f'tiphys_operator_selection_errors_total{{{_OP},reason="api-error"}}': "0x20 3x40"},
         {"reason": "api-error"},
     ),
+    "TiphysSelectionStuck": Case(
+        {f"tiphys_operator_selection_overdue_seconds{{{_OP}}}": "-5 55+60x60"},
+        "11m",
+        "An interval has been due for 10m 55s; nothing is chosen, plans expire.",
+        {f"tiphys_operator_selection_overdue_seconds{{{_OP}}}": "-5 90 -5x60"},
+    ),
+    "TiphysSelectorUnavailable": Case(
+        {f"tiphys_operator_selection_failing{{{_OP}}}": "2x60", f"tiphys_operator_selection_failing{{{_OP2}}}": "0x60"},
+        "20m",
+        "2 policies with select choose nothing; their condition Selecting says why.",
+        {f"tiphys_operator_selection_failing{{{_OP}}}": "0 1x5 0x60"},
+    ),
+    "TiphysSelectorHoldsFallback": Case(
+        {
+            f'tiphys_operator_selection_intervals_total{{{_OP},reason="Fallback"}}': "0+4x120",
+            f'tiphys_operator_selection_intervals_total{{{_OP},reason="BestPredicted"}}': "0+1x120",
+            f'tiphys_operator_selection_intervals_total{{{_OP},reason="NothingToPlace"}}': "0+50x120",
+        },
+        "90m",
+        "80% of the last hour's choices were the selector's own fallback, not the best predicted.",
+        {
+            f'tiphys_operator_selection_intervals_total{{{_OP},reason="Fallback"}}': "0+1x120",
+            f'tiphys_operator_selection_intervals_total{{{_OP},reason="WithinMargin"}}': "0+4x120",
+        },
+    ),
+    "TiphysPlansMissing": Case(
+        {f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-expired"}}': "0+60x60"},
+        "20m",
+        "1 pods a second are placed by spec.fallback, reason plan-expired.",
+        {
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-expired"}}': "0x10 5x60",
+            f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-exhausted"}}': "0+60x60",
+        },
+        {"reason": "plan-expired"},
+    ),
     "TiphysPlansNotFollowed": Case(
         {
             f'tiphys_extender_fallback_answers_total{{{_AT},reason="plan-exhausted"}}': "0+3x60",

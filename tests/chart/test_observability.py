@@ -157,9 +157,11 @@ def test_every_query_asks_for_metrics_that_exist() -> None:
 
 
 def test_label_values_in_queries_are_ones_that_exist() -> None:
-    exported = generate_latest(ExtenderMetrics().registry).decode()
+    exported = (generate_latest(ExtenderMetrics().registry) + OperatorMetrics().render()).decode()
     for where, expr in expressions():
-        for metric, label, values in re.findall(r'(tiphys_extender_\w+)\{[^}]*?(reason|outcome|kind|code|le)=~?"([^"]+)"', expr):
+        for metric, label, values in re.findall(
+            r'(tiphys_(?:extender|operator)_\w+)\{[^}]*?(reason|outcome|kind|code|le)(?:=|=~|!~)"([^"]+)"', expr
+        ):
             for value in values.split("|"):
                 assert re.search(rf'^{metric}\{{[^}}]*{label}="{re.escape(value)}"', exported, re.MULTILINE), f"{where}: {label}={value}"
 

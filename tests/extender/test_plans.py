@@ -100,6 +100,28 @@ def test_what_is_no_plan_for_this_pod_is_counted(made: dict[str, Any] | None, re
     assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", reason)
 
 
+def test_a_node_that_is_gone_is_passed_over_and_a_plan_of_nothing_else_is_used_up() -> None:
+    extender = Obeying()
+    extender.plans.put(plan({"default/f": [("gone", 3), ("n1", 1)]}))
+    assert extender.winner("a") == "n1"
+    extender.plans.put(plan({"default/f": [("gone", 3)]}))
+    extender.ask("b")
+    assert extender.last["reason"] == FallbackReason.PLAN_EXHAUSTED
+
+
+def test_of_two_policies_that_select_the_same_pods_only_the_winners_plan_counts() -> None:
+    extender = Obeying()
+    extender.policies.put(
+        selecting()
+        | {"metadata": {**selecting()["metadata"], "name": "later", "uid": "uid-later", "creationTimestamp": "2999-01-01T00:00:00Z"}}
+    )
+    other = plan({"default/f": [("n3", 9)]}, uid="uid-later")
+    other["metadata"] |= {"name": "later", "uid": "plan-later"}
+    extender.plans.put(plan(SLOTS))
+    extender.plans.put(other)
+    assert extender.winner("a") == "n2"
+
+
 @pytest.mark.parametrize(
     "status", [{}, {"activePolicy": "cost-lean", "observedGeneration": 0}, {"activePolicy": "gosh", "observedGeneration": 1}]
 )

@@ -125,6 +125,13 @@ def test_a_stage_that_does_not_serve_the_mode_degrades_the_policy(stage: str, mo
     assert conditions(made)["Ready"][1] == ("Accepted" if reason == "ModelLoaded" else "DegradedToFallback")
 
 
+@pytest.mark.parametrize(("name", "where"), [("gobi", "select.among"), ("metanet", "select.by")])
+def test_a_policy_that_names_a_planners_or_selectors_weights_is_told_where_those_belong(name: str, where: str) -> None:
+    made = planned(seen(policy="faasrank", model=name, mode="Active"))
+    assert conditions(made)["ModelLoaded"] == ("False", "ModelMissing")
+    assert f"name it in {where}" in status_of(made).conditions[3].message
+
+
 def test_what_its_stage_does_not_serve_the_mounted_and_then_the_shipped_model_does() -> None:
     policy = seen(policy="faasrank", model="m", mode="Active")
     shipped, mounted = {"m": ModelFound("faasrank", "11" * 32)}, {"m": ModelFound("faasrank", "22" * 32)}

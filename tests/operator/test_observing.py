@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builders import policy_object
+from tiphys_models.artifacts.shipped import SHIPPED, WEIGHTS
 from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.domain.selector import LabelSelector, Requirement
 from tiphys_operator.models_found import ModelFound, ModelRefused, ModelShelf
@@ -56,6 +57,10 @@ def test_fields_of_a_newer_release_are_left_out() -> None:
 def test_counts_that_are_added_and_taken_away_are_none() -> None:
     counts = AnswerCounts(scored=3, fallback=2, neutral=1, shadow_agreed=1, shadow_compared=2)
     assert counts.plus(counts).minus(counts).minus(counts).empty
+
+
+def test_of_the_shipped_weights_only_those_of_placement_policies_are_read() -> None:
+    assert set(ModelShelf(WEIGHTS, only=SHIPPED).scan()) == set(SHIPPED) < {card.stem for card in WEIGHTS.glob("*.json")}
 
 
 def test_no_directory_holds_no_models(tmp_path: Path) -> None:

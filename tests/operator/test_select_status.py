@@ -61,6 +61,7 @@ def test_a_new_leader_keeps_what_the_last_one_chose_until_it_has_looked() -> Non
         (SelectionSeen("", 0, None, "/api/v1/pods: 403; the operator needs list and watch"), ("False", "ClusterUnknown")),
         (replace(CHOSEN, frozen=True), ("False", "SelectionFrozen")),
         (replace(CHOSEN, unpriced=("m7.huge",)), ("True", "PricesMissing")),
+        (replace(CHOSEN, unjudged=("greedy",)), ("True", "CandidatesUnknown")),
     ],
 )
 def test_what_keeps_it_from_choosing_is_a_condition(found: SelectionSeen, wanted: tuple[str, str]) -> None:

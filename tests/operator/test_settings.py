@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_operator.settings import read_settings
@@ -52,4 +53,19 @@ def test_a_process_that_cannot_start_says_why_in_one_line_and_exits_with_64(
     done = subprocess.run(command, env=environment | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=20)
     assert done.returncode == 64
     assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_price_table_that_cannot_be_read_is_named_before_anything_is_tried(tmp_path: Path) -> None:
+    access, prices = tmp_path / "kubeconfig", tmp_path / "prices.yaml"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    config = {"current-context": "x", "clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {"token": "t"}}]}
+    access.write_text(yaml.safe_dump(config))
+    prices.write_text("m7: {usdPerHour: cheap}")
+    environment = {"KUBECONFIG": str(access), "TIPHYS_OPERATOR_PRICES_FILE": str(prices), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "tiphys_operator"], env=environment, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 64
+    assert "prices.yaml cannot be read" in done.stderr
     assert "Traceback" not in done.stderr

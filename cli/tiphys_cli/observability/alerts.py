@@ -238,6 +238,8 @@ def _inputs() -> list[Alert]:
 
 def _selection() -> list[Alert]:
     chosen = 'increase(tiphys_extender_fallback_answers_total{reason=~"not-chosen|plan-missing|plan-expired|plan-exhausted"}[15m])'
+    kept = 'increase(tiphys_operator_selection_intervals_total{reason="Fallback"}[1h])'
+    judged = 'increase(tiphys_operator_selection_intervals_total{reason!~"Frozen|NothingToPlace|NoUsableNode|First"}[1h])'
     learned = "increase(tiphys_operator_selection_learned_total[6h])"
     predicted, measured = (f"sum(increase(tiphys_operator_selection_{what}_cost_total[6h]))" for what in ("predicted", "measured"))
     return [
@@ -248,6 +250,38 @@ def _selection() -> list[Alert]:
             "sum by (reason) (increase(tiphys_operator_selection_errors_total[10m])) > 3",
             "Intervals of policies with select fail",
             "{{ $value | humanize }} failures in 10 minutes for {{ $labels.reason }}; the active candidates stay, plans expire.",
+        ),
+        Alert(
+            "TiphysSelectionStuck",
+            "warning",
+            "5m",
+            "max(tiphys_operator_selection_overdue_seconds) > 60",
+            "Intervals of policies with select do not begin or do not end",
+            "An interval has been due for {{ $value | humanizeDuration }}; nothing is chosen, plans expire.",
+        ),
+        Alert(
+            "TiphysSelectorUnavailable",
+            "warning",
+            "10m",
+            "max(tiphys_operator_selection_failing) > 0",
+            "A selector or planner is refused",
+            "{{ $value }} policies with select choose nothing; their condition Selecting says why.",
+        ),
+        Alert(
+            "TiphysSelectorHoldsFallback",
+            "info",
+            "15m",
+            f"sum({kept}) / sum({judged}) > 0.5",
+            "Selectors do not trust their own predictions",
+            "{{ $value | humanizePercentage }} of the last hour's choices were the selector's own fallback, not the best predicted.",
+        ),
+        Alert(
+            "TiphysPlansMissing",
+            "warning",
+            "10m",
+            'sum by (reason) (rate(tiphys_extender_fallback_answers_total{reason=~"plan-missing|plan-expired"}[5m])) > 0',
+            "Extenders have no plan to obey",
+            "{{ $value | humanize }} pods a second are placed by spec.fallback, reason {{ $labels.reason }}.",
         ),
         Alert(
             "TiphysPlansNotFollowed",

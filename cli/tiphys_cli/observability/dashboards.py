@@ -344,6 +344,18 @@ def _selection() -> list[Panel]:
             maximum=1,
         ),
         Panel(
+            "Overdue interval",
+            "How long ago the most urgent interval should have begun or ended. Below 0: it is not due yet.",
+            "s",
+            ((f"max(tiphys_operator_selection_overdue_seconds{{{_OPERATOR}}})", "overdue"),),
+        ),
+        Panel(
+            "Policies that choose nothing",
+            "Policies with `select` whose last interval came to nothing; their condition Selecting says why.",
+            "short",
+            ((f"max(tiphys_operator_selection_failing{{{_OPERATOR}}})", "failing"),),
+        ),
+        Panel(
             "Intervals that failed",
             "By reason; the active candidate stays meanwhile.",
             "reqps",

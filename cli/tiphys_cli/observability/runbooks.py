@@ -260,12 +260,55 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("Choose another `select.by` or other candidates, or set `spec.policy` instead of `spec.select`.",),
     ),
+    "TiphysSelectionStuck": Entry(
+        "An interval of a policy with `select` has been due for more than a minute: nodes and pods are not listed yet, what was learned "
+        "cannot be read, or the API server takes minutes to write.",
+        "Nothing is chosen. Plans expire after four intervals; then `spec.fallback` places the pods.",
+        (
+            "`kubectl get sp -A`, condition Selecting: `ClusterUnknown`, or what cannot be read.",
+            "`tiphys_operator_permission_missing`, `tiphys_operator_loop_lag_seconds`, throttling of the operator's CPU",
+        ),
+        (
+            "Restore the right or the API server; the loop goes on by itself.",
+            "Else `kubectl -n tiphys-system rollout restart deploy/tiphys-operator`: nothing that was learned is lost.",
+        ),
+    ),
+    "TiphysSelectorUnavailable": Entry(
+        "The last interval of some policies came to nothing: weights are missing or do not fit, a planner failed, or the plan could not be "
+        "written.",
+        "The active candidate stays; a planner's plan expires after four intervals, then `spec.fallback` places the pods.",
+        (
+            "`kubectl get sp -A`, condition Selecting, `SelectorUnavailable`: its message holds the error.",
+            "`tiphys policies` lists selectors and planners with weights.",
+        ),
+        ("Choose another `select.by` or other candidates, or set `spec.policy` instead of `spec.select`.",),
+    ),
+    "TiphysSelectorHoldsFallback": Entry(
+        "More than half of the choices were the fallback of the selector itself: its guard found that promised advantages were not "
+        "measured, or it knows none of the candidates.",
+        "Choices are as good as one fixed candidate's. After 100 decisions the guard lets the selector try again.",
+        (
+            "Panel *Predicted and measured cost*; alert TiphysPredictionsOff",
+            "Is the load unlike what the weights were trained for: instance types, run times, pods an interval?",
+        ),
+        ("`select.by: preview` among heuristics needs no training; or set `spec.policy` to the candidate that it falls back to.",),
+    ),
+    "TiphysPlansMissing": Entry(
+        "A planner is active, but extenders have no plan for the policy's present generation, or only one that is older than four "
+        "intervals.",
+        "`spec.fallback` places these pods.",
+        (
+            "`plan-expired`: is there an operator that leads (TiphysOperatorNoLeader, TiphysSelectionStuck)?",
+            "`plan-missing`: `kubectl get placementplans -A`; may the operator patch and the extender watch them?",
+        ),
+        ("Bring the operator back, or restore the ClusterRoles (`helm upgrade`).",),
+    ),
     "TiphysPlansNotFollowed": Entry(
         "More than a quarter of the answers came from `spec.fallback` because of `spec.select`.",
         "Pods are placed, by a rule that does not know the plan: predicted cost is then not what is measured.",
         (
-            "Panel *Fallback answers*: `plan-exhausted` means more pods than waited or were expected; `plan-expired` that the operator is "
-            "away or slower than four intervals; `not-chosen` that no interval has passed since the spec changed.",
+            "Panel *Fallback answers by reason*: `plan-exhausted` means more pods than waited or were expected; `plan-expired` that the "
+            "operator is away or slower than four intervals; `not-chosen` that no interval has passed since the spec changed.",
             "`kubectl get placementplans -A`: do intervals count up?",
         ),
         ("Shorten `select.intervalSeconds` where load comes in bursts; bring the operator back.",),

@@ -14,7 +14,7 @@ from tiphys_extender.watches import NodeSink, PodSink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.facts import FUNCTION_LABEL, node_facts, pod_facts
 from tiphys_models.domain.selector import LabelSelector
-from tiphys_models.placement.table import CORES, CPU_REQUESTED_MILLI, MEMORY_CAPACITY, MEMORY_REQUESTED
+from tiphys_models.features.readings import CORES, CPU_REQUESTED_MILLI, MEMORY_CAPACITY, MEMORY_REQUESTED
 
 _log = logging.getLogger(__name__)
 

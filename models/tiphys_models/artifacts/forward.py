@@ -23,7 +23,7 @@ def score_rows(
     # in place: a request judges a dozen nodes, where every temporary costs as much as the arithmetic
     hidden = encoded - mean
     hidden /= scale
-    hidden = np.clip(hidden, np.float32(-clip), np.float32(clip))
+    hidden = np.minimum(np.maximum(hidden, np.float32(-clip)), np.float32(clip))  # `np.clip` takes three times as long for a dozen rows
     missing = np.isnan(hidden)
     if missing.any():
         hidden = np.where(missing, np.float32(0), hidden)

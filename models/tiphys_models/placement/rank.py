@@ -55,7 +55,7 @@ def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
     if best != best:
         known = scores[~np.isnan(scores)]
         scores = np.where(np.isnan(scores), np.median(known) if len(known) else 0.0, scores)
-    return np.argsort(sort_key(scores, ties, epsilon))
+    return sort_key(scores, ties, epsilon).argsort()
 
 
 def levels(best_first: IntArray) -> IntArray:

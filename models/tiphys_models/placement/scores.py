@@ -37,9 +37,8 @@ class ScoreCache:
         scores, versions = entry.scores, entry.versions
         stale = rows[versions[rows] != state.nodes.version[rows]]
         if len(stale):
-            view = state.view(request, stale)
-            scores[stale] = policy.score(view, state.memory())
-            versions[stale] = view.version
+            scores[stale] = policy.score(state.view(request, stale), state.memory())
+            versions[stale] = state.nodes.version[stale]
         return scores[rows]
 
     def _entry(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest) -> _Kept:

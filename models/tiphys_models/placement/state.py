@@ -20,21 +20,11 @@ import numpy as np
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls, filled
-from tiphys_models.features.readings import CandidateView, PlacementMemory, PlacementRequest
+from tiphys_models.features.readings import INFLIGHT, MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.starts import StartTimes
-from tiphys_models.placement.table import (
-    CORES,
-    CPU_REQUESTED_MILLI,
-    INFLIGHT,
-    INFLIGHT_MEMORY,
-    MEMORY_CAPACITY,
-    MEMORY_REQUESTED,
-    UNKNOWN,
-    NodeTable,
-    grown,
-)  # fmt: skip
+from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,23 +299,14 @@ class PlacementState:
         nodes = self.nodes
         function = self._functions.get(request.function)
         numbers = nodes.numbers[rows]
-        cores, memory_capacity = numbers[:, CORES], numbers[:, MEMORY_CAPACITY]
         return CandidateView(
             request=request,
             rows=rows,
-            version=nodes.version[rows],
-            position=nodes.position[rows],
-            known_nodes=len(nodes),
-            name_hash=nodes.name_hash[rows],
+            table=nodes,
             node_readings=nodes.readings[rows],
-            cores=cores,
-            memory_capacity_bytes=memory_capacity,
-            available_memory_bytes=memory_capacity - numbers[:, MEMORY_REQUESTED],
-            available_cpu_milli=cores * 1000 - numbers[:, CPU_REQUESTED_MILLI],
-            inflight=numbers[:, INFLIGHT],
-            inflight_memory_bytes=numbers[:, INFLIGHT_MEMORY],
+            numbers=numbers,
+            available_memory_bytes=numbers[:, MEMORY_CAPACITY] - numbers[:, MEMORY_REQUESTED],
             idle_instances=self._idle.left(request.function, rows),
-            image_present=nodes.images_present(request.images, rows),
             init_time_s=self.init_time_s(request.function),
             calls=partial(self._open_calls, -1 if function is None else function.index, rows),
         )

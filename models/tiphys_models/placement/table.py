@@ -10,11 +10,10 @@ import numpy as np
 from tiphys_models.domain.facts import NodeFacts
 from tiphys_models.domain.hashing import stable_hash
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.features.readings import CORES, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY, MEMORY_CAPACITY, MEMORY_REQUESTED
 from tiphys_models.features.schema import NODE_READINGS
 
 UNKNOWN = -1
-CORES, MEMORY_CAPACITY, MEMORY_REQUESTED, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY = range(6)
-"""Columns of `NodeTable.numbers`."""
 _NUMBERS = 6
 
 

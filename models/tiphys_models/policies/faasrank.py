@@ -44,4 +44,6 @@ class FaaSRank:
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
         encoded = ENCODERS[self.network.card.feature_schema][1](view)
-        return np.where(known_encoded(encoded), self.network(encoded), np.nan)
+        known = known_encoded(encoded)
+        scores = self.network(encoded)
+        return scores if known.all() else np.where(known, scores, np.nan)

@@ -37,7 +37,8 @@ class UCB:
         best = max(open_arms, key=lambda i: (math.inf if count[i] == 0 else bounds[i], -i))
         self._made[decision] = (best, len(tasks))
         known = {self._arms[i]: float(self._sums[1, i] / self._sums[0, i]) * len(tasks) for i in open_arms if self._sums[0, i]}
-        return Choice(self._arms[best], "BestPredicted" if self._sums[0, best] else "Exploring", known)
+        cheapest = min(known, key=known.__getitem__, default="")
+        return Choice(self._arms[best], "BestPredicted" if self._arms[best] == cheapest else "Exploring", known)
 
     def _bounds(self, count: FloatArray) -> FloatArray:
         n, total, squares = self._sums

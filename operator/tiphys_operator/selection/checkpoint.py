@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.selection.history import History
 from tiphys_operator.selection.memory import Memory, load
 from tiphys_operator.writer import Writer
 
 MAX_BYTES = 900_000
 """Of all policies together: a ConfigMap holds 1 MiB, names and all."""
 _NOT_FOUND, _CONFLICT = 404, 409
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PATCH = "application/merge-patch+json"
 
 
@@ -24,6 +27,8 @@ class Checkpoint:
         self._collection, self._name = f"/api/v1/namespaces/{namespace}/configmaps", name
         self._version = ""
         self._data: dict[str, str] = {}
+        self._unwritten: dict[str, str] = {}
+        """What could not be written, by policy: it is still what the policy goes on from."""
 
     async def read(self) -> None:
         """ApiError 404 if it was never made."""
@@ -33,17 +38,23 @@ class Checkpoint:
 
     def memory(self, uid: str) -> Memory:
         """What a policy left; empty for a new one."""
-        return load(self._data[uid]) if uid in self._data else Memory()
+        text = self._unwritten.get(uid, self._data.get(uid))
+        return load(text) if text is not None else Memory()
 
     async def save(self, uid: str, memory: Memory, living: set[str]) -> None:
-        """Unavailable if it could not be written; keys of policies that are gone go too."""
-        changes: dict[str, str | None] = {gone: None for gone in self._data if gone not in living}
-        changes[uid] = memory.dump()
-        kept = {key: value for key, value in {**self._data, **changes}.items() if value is not None}
-        if sum(map(len, kept.values())) > MAX_BYTES:
-            raise Unavailable(f"what {len(kept)} policies have learned does not fit into one ConfigMap")
-        obj = await self._write(changes)
-        self._version, self._data = obj["metadata"]["resourceVersion"], kept
+        """Unavailable if it could not be written. Keys of policies that are gone go too; what is no policy's is let alone."""
+        gone: dict[str, str | None] = {key: None for key in self._data if _UID.fullmatch(key) and key not in living}
+        room = MAX_BYTES - sum(len(value) for key, value in self._data.items() if key not in gone and key != uid)
+        text = memory.dump()
+        if len(text) > room:  # forecasters start anew after a restart: that is less than losing all of it
+            text = memory.model_copy(update={"history": History()}).dump()
+        self._unwritten = {key: value for key, value in self._unwritten.items() if key in living} | {uid: text}
+        if len(text) > room:
+            raise Unavailable(f"what {len(self._data)} policies have learned does not fit into one ConfigMap")
+        obj = await self._write({**gone, uid: text})
+        del self._unwritten[uid]
+        self._version = obj["metadata"]["resourceVersion"]
+        self._data = {key: value for key, value in self._data.items() if key not in gone} | {uid: text}
 
     async def _write(self, changes: Mapping[str, str | None]) -> Any:
         path = f"{self._collection}/{self._name}"
@@ -55,7 +66,6 @@ class Checkpoint:
         except ApiError as error:
             if error.status == _CONFLICT:
                 # somebody else touched it (a chart's upgrade, a person): our keys are ours alone, the Lease sees to that
-                await self.read()
                 return await self._writer.fenced(self._client.request("PATCH", path, body={"data": changes}, content_type=_PATCH))
             if error.status != _NOT_FOUND:
                 raise

@@ -18,6 +18,7 @@ from tiphys_models.selectors.protocol import Choice, Scored, Selector
 from tiphys_models.selectors.registry import make_selector
 
 HOUR_S = 3600.0
+_PROMISE_NOTHING = (ChoiceReason.FALLBACK, ChoiceReason.EXPLORING)
 UNIT: Divisors = DIVISORS["regime"]
 """What one unit of each part is: constants of the repository, so that weights mean the same everywhere."""
 
@@ -46,13 +47,17 @@ class Held:
 def hold(
     choice: Choice, active: str, among: Sequence[str], margin_percent: int, per_hour: int, switches_at_s: Sequence[float], now_s: float
 ) -> Held:
-    """The selector's candidate, or the active one where the advantage is too small or the hour's switches are used up."""
+    """The selector's candidate, or the active one where the advantage is too small or the hour's switches are used up.
+
+    A selector that explores or distrusts itself promises nothing: the margin, which judges promises, does not hold it.
+    """
     reason = ChoiceReason(choice.reason)
     if active not in among or choice.candidate == active:
         return Held(choice.candidate, reason)
-    mine, other = choice.predicted.get(active), choice.predicted.get(choice.candidate)
-    if mine is not None and other is not None and mine - other <= abs(mine) * margin_percent / 100:
-        return Held(active, ChoiceReason.WITHIN_MARGIN)
+    if reason not in _PROMISE_NOTHING:
+        mine, other = choice.predicted.get(active), choice.predicted.get(choice.candidate)
+        if mine is not None and other is not None and mine - other <= abs(mine) * margin_percent / 100:
+            return Held(active, ChoiceReason.WITHIN_MARGIN)
     if sum(at_s > now_s - HOUR_S for at_s in switches_at_s) >= per_hour:
         return Held(active, ChoiceReason.SWITCH_LIMIT)
     return Held(choice.candidate, reason)

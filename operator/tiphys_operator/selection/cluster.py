@@ -25,7 +25,7 @@ class LiveNode:
     ram_mib: float
     labels: Mapping[str, str]
     usable: bool
-    """Ready, not cordoned, and without a taint that keeps pods out."""
+    """Ready, not cordoned, without a taint that keeps pods out, and with something to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,14 @@ def live_node(obj: Mapping[str, Any]) -> LiveNode:
     facts = node_facts(obj)
     spec = obj.get("spec") or {}
     tainted = any(taint.get("effect") in _KEEPS_OUT for taint in spec.get("taints") or ())
+    empty = facts.cpu_milli <= 0 or facts.memory_bytes <= 0
     return LiveNode(
         name=facts.name,
         instance_type=facts.instance_type,
         cores=facts.cpu_milli / 1000,
         ram_mib=facts.memory_bytes / _MIB,
         labels=dict((obj.get("metadata") or {}).get("labels") or {}),
-        usable=facts.schedulable and not tainted,
+        usable=facts.schedulable and not tainted and not empty,
     )
 
 

@@ -8,17 +8,16 @@ from datetime import UTC, datetime
 
 from tiphys_models.api.placement_plan import MAX_FUNCTIONS, MAX_NODES, MAX_SLOTS, FunctionSlots, NodeSlots, PlacementPlanSpec
 from tiphys_models.api.reasons import ChoiceReason
-from tiphys_models.api.routing import Route
+from tiphys_models.api.routing import Route, Router
 from tiphys_models.api.selection import PredictedCost, SelectionStatus, SelectSpec, Switch, is_planner
 from tiphys_models.cloud.hosts import HostType
 from tiphys_models.cloud.repair import repair
 from tiphys_models.cloud.state import CloudState
-from tiphys_models.features.arrays import FloatArray
 from tiphys_models.selectors.protocol import Choice, Scored
 from tiphys_operator.selection.chooser import HOUR_S, UNIT, Chooser, Held
 from tiphys_operator.selection.cluster import LiveNode, LivePod
 from tiphys_operator.selection.ledger import Spent, account, settled
-from tiphys_operator.selection.measured import Measured, measure, slots
+from tiphys_operator.selection.measured import Measured, measure, placed, slots
 from tiphys_operator.selection.memory import Account, Memory
 
 PLAN_LIVES_INTERVALS = 4
@@ -32,8 +31,8 @@ class View:
     nodes: Mapping[str, LiveNode]
     pods: Mapping[str, LivePod]
     kinds: Mapping[str, HostType]
-    history: FloatArray | None
-    """Utilisation of past intervals, for forecasters."""
+    router: Router
+    """Of all policies: which of them decides a pod."""
     busy_cores: Mapping[str, float] = field(default_factory=dict)
     """Cores in use by node, where Prometheus says so; elsewhere what pods request counts."""
 
@@ -56,23 +55,21 @@ def run_interval(memory: Memory, route: Route, spec: SelectSpec, scheduler_name:
     """The next interval; `memory` is changed in place and returned."""
 
     def mine(pod: LivePod) -> bool:
-        return (
-            bool(pod.function)
-            and pod.namespace == route.namespace
-            and pod.scheduler_name == scheduler_name
-            and route.selector.matches(pod.labels)
-        )
+        if not pod.function or pod.namespace != route.namespace or pod.scheduler_name != scheduler_name:
+            return False
+        decides = view.router.route(pod.namespace, pod.labels)
+        return decides is not None and decides.key == route.key
 
     interval_s = float(spec.interval_seconds)
     spent = account(memory, mine, view.pods, view.nodes, view.kinds, view.busy_cores, now_s, interval_s, spec.sla_factor)
     # in Shadow and Canary others place the pods: what they cost is no candidate's doing
     learned = _learn(memory, chooser, interval_s, route.spec.mode == "Active" and not spec.freeze, now_s)
-    found = measure(
-        memory, mine, view.nodes, view.pods.values(), view.kinds, view.busy_cores, view.history, now_s, interval_s, spec.sla_factor
-    )
+    found = measure(memory, mine, view.nodes, view.pods.values(), view.kinds, view.busy_cores, now_s, interval_s, spec.sla_factor)
+    memory.history = found.history
     memory.interval += 1
     held, choice = _choose(memory, chooser, spec, found)
     switched = _take(memory, held, choice, found, now_s)
+    memory.placed = []
     plan = _plan(memory, chooser, route, found, now_s, interval_s) if is_planner(memory.active) else None
     memory.generation, memory.chooser, memory.learned = route.generation, chooser.key, chooser.online_state()
     memory.status = _status(memory, held, choice, route.name if plan is not None else "")
@@ -104,7 +101,8 @@ def _learn(memory: Memory, chooser: Chooser, interval_s: float, learning: bool, 
 def _choose(memory: Memory, chooser: Chooser, spec: SelectSpec, found: Measured) -> tuple[Held, Choice]:
     active = memory.active if memory.active in chooser.among else ""
     if not len(found.tasks) or not found.hosts:
-        return Held(active or chooser.among[0], ChoiceReason.NOTHING_TO_PLACE if active else ChoiceReason.FIRST), Choice("", "")
+        idle = ChoiceReason.NOTHING_TO_PLACE if found.hosts else ChoiceReason.NO_USABLE_NODE
+        return Held(active or chooser.among[0], idle if active else ChoiceReason.FIRST), Choice("", "")
     held, choice = chooser.choose(memory.interval, found.state, found.tasks, spec, active, memory.switches_at_s)
     if spec.freeze and active:
         chooser.forget(memory.interval)
@@ -139,6 +137,7 @@ def _plan(memory: Memory, chooser: Chooser, route: Route, found: Measured, now_s
     if len(found.tasks) and found.hosts:
         made = chooser.planner(memory.active).assign(found.state, found.tasks, found.state.digest(found.tasks))
         feasible = repair(found.state, found.tasks, made, chooser.weights)
+        memory.placed = placed(found, feasible)
         planned = slots(found, feasible, MAX_NODES, MAX_FUNCTIONS, MAX_SLOTS)
     return PlacementPlanSpec(
         policy_uid=route.uid,

@@ -20,6 +20,7 @@ _SETTLE_AFTER_INTERVALS = 90
 _SMOOTHING = 0.5
 _RUNS_REMEMBERED = 20
 _NO_ARRIVALS = 0.05
+_LEAST_CORES = 0.1
 _SLACK_S = 1.0
 _CLOCK_S = 1.0
 """Times of the API server are whole seconds, rounded down."""
@@ -120,7 +121,7 @@ def _charge(
             continue
         total = sum(share for _, share in shares)
         stretch_s = now_s - since_s
-        joules = power_w(kind.power_w, busy_cores.get(name, total / stretch_s) / kind.cores) * stretch_s
+        joules = power_w(kind.power_w, busy_cores.get(name, total / stretch_s) / max(kind.cores, _LEAST_CORES)) * stretch_s
         usd = kind.usd_per_hour / 3600.0 * stretch_s
         for pod, share in shares:
             tracked = memory.tracked.get(pod.uid)

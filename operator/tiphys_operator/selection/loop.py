@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
-from tiphys_models.api.routing import Route
+from tiphys_models.api.reasons import ChoiceReason
+from tiphys_models.api.routing import Route, Router
 from tiphys_models.api.scheduling_policy import API_VERSION
+from tiphys_models.api.selection import SelectionStatus, SelectorName, SelectSpec
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
-from tiphys_models.cloud.state import HISTORY
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
-from tiphys_models.features.arrays import FloatArray
 from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics, SelectionError
 from tiphys_operator.observation import PolicySeen, SelectionSeen
@@ -35,7 +32,12 @@ log = logging.getLogger(__name__)
 
 _IDLE_S = 1.0
 _AGAIN_S = 1.0
+_SYNC_S = 0.1
+_LONGEST_S = 60.0
+"""Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away."""
 _NOT_FOUND = 404
+_LEARNED = (SelectorName.METANET, SelectorName.DQN)
+_JUDGED = set(ChoiceReason) - {ChoiceReason.FIRST, ChoiceReason.NOTHING_TO_PLACE, ChoiceReason.NO_USABLE_NODE}
 
 
 @dataclass(slots=True)
@@ -52,8 +54,6 @@ class _Policy:
     """What may be said: the last choice whose plan is published."""
     problem: str = ""
     """Why the last interval came to nothing."""
-    history: deque[FloatArray] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    hosts: int = -1
 
 
 class SelectionLoop:
@@ -61,22 +61,29 @@ class SelectionLoop:
 
     def __init__(
         self, client: KubeClient, writer: Writer, checkpoint: Checkpoint, prices: PriceTable, metrics: OperatorMetrics, clock: Clock,
-        *, scheduler_name: str, prometheus: PrometheusClient | None = None,
+        *, own_namespace: str, scheduler_name: str, prometheus: PrometheusClient | None = None,
     ) -> None:  # fmt: skip
         self._client, self._writer, self._checkpoint, self._prices = client, writer, checkpoint, prices
         self._metrics, self._clock, self._scheduler_name = metrics, clock, scheduler_name
-        self._prometheus = prometheus
+        self._own_namespace, self._prometheus = own_namespace, prometheus
+        self._router = Router((), own_namespace)
         self._cluster = Cluster()
         self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
         self._pods = Reflector(client, "/api/v1/pods", PodSink(self._cluster, clock), clock, on_error=self._watch_failed)
-        self._watch_problem = ""
+        self._blocked = ""
+        """Why no interval can begin."""
         self._policies: dict[str, _Policy] = {}
+        self._living: set[str] = set()
+        """All policies there are: one that is Off for a while forgets nothing."""
         self._changed = asyncio.Event()
+        metrics.selection_overdue.set_function(self.overdue_s)
         self.on_news: Callable[[], None] = lambda: None
         """Called when a status should be written."""
 
     def see(self, policies: Sequence[PolicySeen]) -> None:
         """The policies there are now; another spec is chosen for at once."""
+        self._router = Router([p.route for p in policies if p.route is not None], self._own_namespace)
+        self._living = {p.uid for p in policies}
         wanted = {
             p.uid: p for p in policies if p.route is not None and p.route.spec.select is not None and not p.deleting and p.mode != "Off"
         }
@@ -102,10 +109,10 @@ class SelectionLoop:
     def _found(self, policy: _Policy) -> SelectionSeen:
         told, select = policy.told, policy.route.spec.select
         if told is None or select is None:
-            return SelectionSeen("", 0, None, policy.problem or self._watch_problem)
+            return SelectionSeen("", 0, None, policy.problem or self._blocked)
         types = {node.instance_type for node in self._cluster.nodes.values() if node.usable}
         unpriced = tuple(sorted(kind or "without a type" for kind in types if not self._prices.knows(kind)))
-        return replace(told, problem=policy.problem, frozen=select.freeze, unpriced=unpriced)
+        return replace(told, problem=policy.problem, frozen=select.freeze, unpriced=unpriced, unjudged=_unjudged(select, told.status))
 
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
@@ -115,17 +122,24 @@ class SelectionLoop:
         # only now: without `select` nobody needs the right to watch pods and nodes
         watches = [asyncio.create_task(self._nodes.run()), asyncio.create_task(self._pods.run())]
         try:
-            await asyncio.gather(self._nodes.synced.wait(), self._pods.synced.wait())
             while True:
                 for watch in watches:
                     if watch.done():
                         watch.result()  # never but by a mistake: it ends the process
+                if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+                    await asyncio.sleep(_SYNC_S)
+                    continue
                 await self._due()
                 await self._sleep(self._next_s())
         finally:
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
+
+    def overdue_s(self) -> float:
+        """How long the interval that should have begun first has been waiting, or running."""
+        now_s = self._clock.monotonic_s()
+        return max((now_s - p.due_s for p in self._policies.values()), default=0.0)
 
     def _next_s(self) -> float:
         now_s = self._clock.monotonic_s()
@@ -150,33 +164,40 @@ class SelectionLoop:
                 self._count(result)
             self.on_news()
         self._metrics.active_candidates([p.memory.active for p in self._policies.values() if p.memory is not None])
+        self._metrics.selection_failing.set(sum(bool(p.problem) for p in self._policies.values()))
 
     async def _interval(self, uid: str, policy: _Policy) -> Result:
         route, select = policy.route, policy.route.spec.select
         if select is None:
             raise ValueError("a policy without select has no interval")
+        busy = await self._busy_cores()
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                memory, result = await self._think(uid, policy, route, select, busy)
+        except BaseException:
+            # half of an interval may be in them, and a thread that ran away still writes: what was saved last counts
+            policy.memory = policy.chooser = None
+            raise
+        if self._policies.get(uid) is not policy:
+            return result  # deleted, or selects no more: nothing of it is to be found again
+        # first what must survive, then what others obey: killed in between, the next leader knows of the decision
+        await self._save(uid, memory)
+        if result.plan is not None:
+            await self._publish(policy.seen, result.plan)
+        policy.told = SelectionSeen(memory.active, route.generation, memory.status)
+        return result
+
+    async def _think(self, uid: str, policy: _Policy, route: Route, select: SelectSpec, busy: Mapping[str, float]) -> tuple[Memory, Result]:
+        """In threads: the Lease must be renewed meanwhile."""
         memory = policy.memory if policy.memory is not None else self._checkpoint.memory(uid)
         policy.memory = memory
         if policy.chooser is None or policy.chooser.key != chooser_key(select):
             learned = memory.learned if memory.chooser == chooser_key(select) else ""
             policy.chooser = await asyncio.to_thread(Chooser, select, learned)
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
-        busy = await self._busy_cores()
-        history = np.array(policy.history) if policy.history else None
-        view = View(nodes, pods, self._prices.host_types(node for node in nodes.values() if node.usable), history, busy)
-        now_s = self._clock.now_s()
-        # planners take milliseconds to seconds: the Lease must be renewed meanwhile
-        result = await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, policy.chooser, view, now_s)
-        if len(result.state.utilisation) != policy.hosts:
-            policy.history.clear()
-            policy.hosts = len(result.state.utilisation)
-        policy.history.append(result.state.utilisation)
-        # first what must survive, then what others obey: killed in between, the next leader knows of the decision
-        await self._save(uid, result.memory)
-        if result.plan is not None:
-            await self._publish(policy.seen, result.plan)
-        policy.told = SelectionSeen(memory.active, route.generation, memory.status)
-        return result
+        view = View(nodes, pods, self._prices.host_types(nodes.values()), self._router, busy)
+        now_s, chooser = self._clock.now_s(), policy.chooser
+        return memory, await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s)
 
     async def _busy_cores(self) -> Mapping[str, float]:
         """Empty while Prometheus does not answer: then what pods request counts."""
@@ -191,7 +212,7 @@ class SelectionLoop:
 
     async def _save(self, uid: str, memory: Memory) -> None:
         try:
-            await self._checkpoint.save(uid, memory, set(self._policies))
+            await self._checkpoint.save(uid, memory, self._living)
         except Unavailable as error:
             self._metrics.selection_error(SelectionError.CHECKPOINT)
             log.warning("what selection has learned could not be saved", extra={"fields": {"error": str(error)}})
@@ -216,7 +237,9 @@ class SelectionLoop:
                 if isinstance(error, ApiError) and error.status == _NOT_FOUND:
                     return
                 self._metrics.selection_error(SelectionError.CHECKPOINT)
+                self._blocked = f"what was learned cannot be read: {error}"
                 log.warning("what selection has learned could not be read, trying again", extra={"fields": {"error": str(error)}})
+                self.on_news()
                 await asyncio.sleep(_AGAIN_S)
             else:
                 return
@@ -251,5 +274,13 @@ class SelectionLoop:
 
     def _watch_failed(self, path: str, error: Unavailable) -> None:
         self._metrics.selection_error(SelectionError.WATCH)
-        self._watch_problem = f"{path}: {error}; the operator needs list and watch on nodes and pods"
+        self._blocked = f"{path}: {error}; the operator needs list and watch on nodes and pods"
         log.warning("selection cannot watch, trying again", extra={"fields": {"path": path, "error": str(error)}})
+
+
+def _unjudged(select: SelectSpec, status: SelectionStatus | None) -> tuple[str, ...]:
+    """Candidates of which a learned selector says nothing. Others need time for all of them, or say something of any."""
+    if status is None or select.by not in _LEARNED or status.reason not in _JUDGED:
+        return ()
+    judged = {predicted.candidate for predicted in status.predicted_cost}
+    return tuple(name for name in select.among if name not in judged)

@@ -15,8 +15,8 @@ import numpy as np
 from tiphys_models.cloud.hosts import Fleet, HostType
 from tiphys_models.cloud.state import UNPLACED, CloudState, Plan, Running
 from tiphys_models.cloud.tasks import AIOTBENCH, Tasks
-from tiphys_models.features.arrays import FloatArray
 from tiphys_operator.selection.cluster import LiveNode, LivePod
+from tiphys_operator.selection.history import History
 from tiphys_operator.selection.ledger import run_s
 from tiphys_operator.selection.memory import Memory, Profile
 
@@ -43,6 +43,8 @@ class Measured:
     """How many of the tasks are pods that wait; the others are expected."""
     bound: Mapping[tuple[str, str], int]
     """Unfinished pods by function and node."""
+    history: History
+    """With this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,7 @@ class _Task:
 
 def measure(
     memory: Memory, mine: Callable[[LivePod], bool], nodes: Mapping[str, LiveNode], pods: Iterable[LivePod],
-    kinds: Mapping[str, HostType], busy_cores: Mapping[str, float], history: FloatArray | None, now_s: float, interval_s: float,
-    sla_factor: int,
+    kinds: Mapping[str, HostType], busy_cores: Mapping[str, float], now_s: float, interval_s: float, sla_factor: int,
 ) -> Measured:  # fmt: skip
     """What can be known now. Utilisation is what was measured of a node's cores, else what running pods request of them."""
     hosts = tuple(sorted(name for name, node in nodes.items() if node.usable))
@@ -98,6 +99,8 @@ def measure(
     used = np.array([task.used_core_s for task in running], np.float64)
     busy = np.array([busy_cores.get(name, requested) for name, requested in zip(hosts, busy.tolist(), strict=True)], np.float64)
     utilisation = np.minimum(busy / np.maximum(fleet.column("cores"), 1e-9), 1.0) if hosts else busy
+    history = memory.history.after(hosts, utilisation)
+    previous = [(application, name) for application, name in memory.placed if name in index]
     state = CloudState(
         time_s=now_s,
         interval_s=interval_s,
@@ -112,12 +115,18 @@ def measure(
         awake=np.bincount([task.host for task in running], minlength=len(hosts)).astype(np.bool_),
         resume_s=0.0,
         utilisation=utilisation,
-        history=history if history is not None and history.shape[1:] == (len(hosts),) else np.zeros((0, len(hosts))),
-        previous_application=np.zeros(0, np.int64),
-        previous_host=np.zeros(0, np.int64),
+        history=history.of(hosts),
+        previous_application=np.array([application for application, _ in previous], np.int64),
+        previous_host=np.array([index[name] for _, name in previous], np.int64),
     )
     waits = min(len(waiting), TASKS_MAX)
-    return Measured(state, _columns(tasks, pools), hosts, tuple(task.function for task in tasks), waits, bound)
+    return Measured(state, _columns(tasks, pools), hosts, tuple(task.function for task in tasks), waits, bound, history)
+
+
+def placed(found: Measured, plan: Plan) -> list[tuple[int, str]]:
+    """What the next interval has to know of a plan: application and node of every task with a node."""
+    pairs = zip(found.tasks.application.tolist(), plan.host.tolist(), strict=True)
+    return [(application, found.hosts[host]) for application, host in pairs if host != UNPLACED]
 
 
 def slots(found: Measured, plan: Plan, most_nodes: int, most_functions: int, most_lines: int) -> dict[str, dict[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from tiphys_models.api.selection import SelectionStatus
+from tiphys_operator.selection.history import History
 
 TRACKED_MAX = 1500
 """Pods under account at once, about 150 bytes each; more are placed all the same, and not charged to a decision."""
@@ -14,7 +15,7 @@ FUNCTIONS_MAX = 256
 class Remembered(BaseModel):
     """Base of what is kept."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class Tracked(Remembered):
@@ -78,6 +79,9 @@ class Memory(Remembered):
     tracked: dict[str, Tracked] = Field(default_factory=dict)
     profiles: dict[str, Profile] = Field(default_factory=dict)
     accounts: dict[int, Account] = Field(default_factory=dict)
+    placed: list[tuple[int, str]] = Field(default_factory=list)
+    """The previous plan: application of the mix and node of every task that it placed."""
+    history: History = Field(default_factory=History)
 
     def dump(self) -> str:
         """As JSON."""

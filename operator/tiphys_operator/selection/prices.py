@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,11 +20,14 @@ _IDLE_W, _CORE_W = 60.0, 10.0
 """Power of a type without a curve: about what the shipped curves come to."""
 
 
+_Watts = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    usdPerHour: float = Field(ge=0)  # noqa: N815 - as users write it
-    powerWatts: tuple[float, ...] | None = Field(default=None, min_length=_POINTS, max_length=_POINTS)  # noqa: N815
+    usdPerHour: float = Field(ge=0, allow_inf_nan=False)  # noqa: N815 - as users write it
+    powerWatts: tuple[_Watts, ...] | None = Field(default=None, min_length=_POINTS, max_length=_POINTS)  # noqa: N815
 
 
 class PriceTable:
@@ -38,17 +42,16 @@ class PriceTable:
         return instance_type in self._lines
 
     def host_types(self, nodes: Iterable[LiveNode]) -> dict[str, HostType]:
-        """One type per instance type, as small as its smallest node; the third capacity is CPU requests in milli-cores.
+        """One type per instance type, as small as its smallest usable node; the third capacity is CPU requests in milli-cores.
 
-        Where there are only types of the paper's fleet, all three are given in its order: learned selectors count on it.
+        Types of which no node is usable are here too: what still runs on cordoned nodes is paid.
         """
         found: dict[str, HostType] = {}
-        for node in nodes:
+        for node in sorted(nodes, key=lambda node: not node.usable):
             kind = self._host_type(node)
             known = found.get(kind.name)
-            found[kind.name] = kind if known is None else _smaller(known, kind)
-        if set(found) <= set(SHIPPED):
-            return {name: found.get(name, replace(kind, disk_mib=kind.cores * 1000)) for name, kind in SHIPPED.items()}
+            if known is None or node.usable:
+                found[kind.name] = kind if known is None else _smaller(known, kind)
         return dict(sorted(found.items()))
 
     def _host_type(self, node: LiveNode) -> HostType:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.builders import policy_object
-from tiphys_models.api.routing import Route, route_of
+from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.selection import SelectSpec
 from tiphys_operator.selection.chooser import Chooser
 from tiphys_operator.selection.cluster import LiveNode, LivePod
@@ -49,6 +49,8 @@ class Live:
         self.chooser = Chooser(self.spec)
         self.now_s = START_S
         self.busy_cores: dict[str, float] = {}
+        self.prices = PriceTable()
+        self.others: list[Route] = []
 
     def create(self, count: int, prefix: str = "p", **changes: Any) -> None:
         for index in range(count):
@@ -67,6 +69,6 @@ class Live:
 
     def interval(self, after_s: float = 10.0) -> Result:
         self.now_s += after_s
-        kinds = PriceTable().host_types(n for n in self.nodes.values() if n.usable)
-        view = View(self.nodes, self.pods, kinds, None, self.busy_cores)
+        kinds = self.prices.host_types(self.nodes.values())
+        view = View(self.nodes, self.pods, kinds, Router([self.route, *self.others]), self.busy_cores)
         return run_interval(self.memory, self.route, self.spec, "tiphys", self.chooser, view, self.now_s)

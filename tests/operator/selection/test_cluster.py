@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_a_node_is_a_host_unless_something_keeps_pods_out() -> None:
     assert not live_node(NODE | {"spec": {"unschedulable": True}}).usable
     assert not live_node(NODE | {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}).usable
     assert live_node(NODE | {"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}).usable
+    assert not live_node(NODE | {"status": {**NODE["status"], "allocatable": {"cpu": "0", "memory": "4Gi"}}}).usable
 
 
 def test_a_pod_says_when_it_ended_or_ended_when_it_was_seen() -> None:
@@ -64,10 +66,18 @@ def test_sinks_keep_what_is_there_and_survive_what_they_cannot_read() -> None:
     assert (cluster.nodes, cluster.pods) == ({}, {})
 
 
-def test_known_types_come_in_the_order_that_learned_selectors_know() -> None:
+def test_a_type_has_its_price_and_its_cores_as_capacity_for_requests() -> None:
     kinds = PriceTable().host_types([node("a", "B8ms"), node("b", "B2s")])
-    assert list(kinds) == ["B2s", "B4ms", "B8ms"]
+    assert list(kinds) == ["B2s", "B8ms"]
     assert (kinds["B8ms"].usd_per_hour, kinds["B8ms"].disk_mib) == (B8MS.usd_per_hour, 8000)
+
+
+def test_cordoned_nodes_are_paid_but_do_not_say_how_large_their_type_is() -> None:
+    small = replace(node("small", "m7", usable=False), cores=1.0)
+    table = PriceTable()
+    assert table.host_types([small])["m7"].cores == 1.0
+    assert table.host_types([small, node("large", "m7")])["m7"].cores == 4.0
+    assert table.host_types([node("large", "m7"), replace(small, usable=True)])["m7"].cores == 1.0
 
 
 def test_an_unknown_type_costs_what_its_cores_would_at_the_dearest() -> None:
@@ -88,7 +98,19 @@ def test_a_price_file_adds_and_overrides(tmp_path: Path) -> None:
     assert read_prices(path).knows("B8ms")
 
 
-@pytest.mark.parametrize("text", ["m7: 3", "m7: {usdPerHour: -1}", "m7: {usdPerHour: 1, powerWatts: [1, 2]}", "[a]", "a: {"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m7: 3",
+        "m7: {usdPerHour: -1}",
+        "m7: {usdPerHour: 1, powerWatts: [1, 2]}",
+        "m7: {usdPerHour: .inf}",
+        "m7: {usdPerHour: .nan}",
+        "m7: {usdPerHour: 1, powerWatts: [.nan, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}",
+        "[a]",
+        "a: {",
+    ],
+)
 def test_a_price_file_that_is_wrong_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text(text)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.builders import policy_object
 from tests.operator.selection.small import START_S, Live, node, policy
 from tiphys_models.api.reasons import ChoiceReason
+from tiphys_models.api.routing import route_of
 from tiphys_models.cloud.hosts import B2S, power_w
 from tiphys_models.selectors.protocol import Choice
 from tiphys_operator.selection.chooser import Chooser, hold
 from tiphys_operator.selection.memory import load
+from tiphys_operator.selection.prices import PriceTable
 
 ONLY_COST = {"cost": 1, "energy": 0, "response": 0, "sla": 0}
 ONLY_ENERGY = {"cost": 0, "energy": 1, "response": 0, "sla": 0}
@@ -116,9 +120,12 @@ def test_other_pods_of_a_node_pay_their_share() -> None:
     assert live.memory.accounts[1].usd == pytest.approx(10 * B2S.usd_per_hour / 3600 / 4, rel=1e-6)
 
 
-def test_a_restart_goes_on_as_if_nothing_had_happened() -> None:
+@pytest.mark.parametrize(
+    "select", [{}, {"by": "metanet", "among": ["arima-aco", "graf", "cost-lean", "one-per-host"]}, {"among": ["arima-aco", "lstm-aco"]}]
+)
+def test_a_restart_goes_on_as_if_nothing_had_happened(select: dict[str, Any]) -> None:
     """Killed after the checkpoint was written: the next leader's choices, books and online state are those of one that lived on."""
-    lived, killed = Live(), Live()
+    lived, killed = Live(**select), Live(**select)
     for live in (lived, killed):
         live.create(3)
         live.interval()
@@ -137,6 +144,44 @@ def test_a_restart_goes_on_as_if_nothing_had_happened() -> None:
         live.interval()
     assert killed.memory.dump() == lived.memory.dump()
     assert killed.memory.status.learned == lived.memory.status.learned > 0
+
+
+def test_forecasters_look_back_over_a_restart() -> None:
+    live = Live()
+    for turn in range(3):
+        live.create(1, f"t{turn}", cores=1.0)
+        live.bind("b2s-0")
+        before = live.interval().state.history
+    live.memory = load(live.memory.dump())
+    after = live.interval().state.history
+    at = sorted(live.nodes).index("b2s-0")
+    assert before[:, at].tolist() == [0.5, 1.0, 1.0]  # the last row is the interval that has just ended, as forecasters learned it
+    assert after[:3].tolist() == before.tolist()
+
+
+def test_planners_start_from_the_plan_before() -> None:
+    live = Live()
+    live.create(3)
+    plan, state = live.interval().plan, live.interval().state
+    assert plan is not None
+    hosts = sorted(live.nodes)
+    assert {hosts[i] for i in state.previous_host.tolist()} == {n.node for f in plan.functions for n in f.nodes}
+    assert len(state.previous_application) == sum(n.slots for n in plan.functions[0].nodes)
+    gone = live.memory.placed[0][1]
+    del live.nodes[gone]
+    assert gone not in {sorted(live.nodes)[i] for i in live.interval().state.previous_host.tolist()}
+
+
+def test_pods_that_another_policy_decides_are_left_to_it() -> None:
+    live = Live()
+    rival = policy_object("rival", policy="hashing", selector={"matchLabels": {"app": "x"}})
+    live.others = [route_of(rival)]
+    live.create(2, "theirs", labels={"app": "x"})
+    live.create(1, "mine")
+    result = live.interval()
+    assert set(live.memory.tracked) == {"mine-0"}
+    assert result.plan is not None
+    assert sum(n.slots for n in result.plan.functions[0].nodes) == 2  # one waits, one more is expected
 
 
 def test_another_load_makes_another_candidate_the_best() -> None:
@@ -165,6 +210,68 @@ def test_nothing_to_place_changes_nothing() -> None:
     assert (first.reason, live.memory.active) == (ChoiceReason.FIRST, "cost-lean")
     again = live.interval()
     assert (again.reason, again.switched, live.memory.accounts) == (ChoiceReason.NOTHING_TO_PLACE, False, {})
+
+
+def test_without_a_usable_node_the_candidate_stays_and_its_plan_is_empty() -> None:
+    live = Live()
+    live.create(2)
+    live.interval()
+    active = live.memory.active
+    live.bind("b2s-0")
+    live.nodes = {name: replace(one, usable=False) for name, one in live.nodes.items()}
+    live.create(1, "late")
+    result = live.interval()
+    assert (result.reason, live.memory.active) == (ChoiceReason.NO_USABLE_NODE, active)
+    assert result.plan is not None
+    assert result.plan.functions == []
+    assert live.memory.accounts[1].usd > 0  # what runs on cordoned nodes is still paid
+    live.nodes = {name: replace(one, usable=True) for name, one in live.nodes.items()}
+    back = live.interval().plan
+    assert back is not None
+    assert back.functions
+
+
+def test_a_cluster_without_nodes_is_looked_at_all_the_same() -> None:
+    live = Live()
+    live.nodes.clear()
+    live.create(2)
+    assert live.interval().reason == ChoiceReason.FIRST
+    assert live.interval().reason == ChoiceReason.NO_USABLE_NODE
+
+
+def test_a_node_that_goes_takes_its_pods_from_the_books_and_leaves_the_plan() -> None:
+    live = Live(weights=ONLY_COST)
+    live.create(2)
+    plan = live.interval().plan
+    assert plan is not None
+    gone = plan.functions[0].nodes[0].node
+    live.bind(gone)
+    del live.nodes[gone]
+    live.pods.clear()
+    live.create(2, "again")
+    after = live.interval().plan
+    assert after is not None
+    assert gone not in {n.node for f in after.functions for n in f.nodes}
+    assert set(live.memory.tracked) == {"again-0", "again-1"}
+
+
+def test_a_candidate_that_is_taken_off_the_list_gives_way_and_what_it_decided_is_still_settled() -> None:
+    live = Live(among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+    live.create(2)
+    live.interval()
+    former = live.memory.active
+    live.bind("b2s-0")
+    live.interval()
+    rest = sorted({"cost-lean", "one-per-host", "energy-lean"} - {former})
+    live.route, live.spec = policy(among=rest, maxSwitchesPerHour=0, marginPercent=100)
+    live.chooser = Chooser(live.spec)
+    live.create(2, "q")
+    result = live.interval()
+    assert result.switched
+    assert live.memory.active in rest
+    live.end()
+    live.interval()
+    assert (live.memory.status.measured_candidate, live.memory.status.measured_interval) == (former, 1)
 
 
 def test_frozen_policies_keep_their_candidate_and_learn_nothing() -> None:
@@ -241,6 +348,13 @@ def test_margin_and_limit_hold_the_active_candidate(active: str, margin: int, pe
     assert (held.candidate, held.reason) == wanted
 
 
+@pytest.mark.parametrize("reason", [ChoiceReason.FALLBACK, ChoiceReason.EXPLORING])
+def test_a_selector_that_distrusts_itself_or_explores_is_not_held_by_its_own_predictions(reason: ChoiceReason) -> None:
+    dear = Choice("b", reason, {"a": 9.0, "b": 10.0})
+    assert hold(dear, "a", ("a", "b"), 5, 1, [], START_S).candidate == "b"
+    assert hold(dear, "a", ("a", "b"), 5, 0, [], START_S).reason == ChoiceReason.SWITCH_LIMIT
+
+
 def test_switches_of_more_than_an_hour_ago_do_not_count() -> None:
     assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3601], START_S).candidate == "b"
     assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3599], START_S).candidate == "a"
@@ -256,6 +370,30 @@ def test_an_instance_type_without_a_price_is_still_a_host() -> None:
     live = Live(replace(node("odd"), instance_type="m7.huge"))
     live.create(1)
     assert live.interval().plan is not None
+
+
+@pytest.mark.parametrize("by", ["metanet", "dqn"])
+def test_learned_selectors_serve_nodes_of_any_type(by: str) -> None:
+    """What they read of a state names no type; plans, previews and bills use cores, price and power curve of whatever there is."""
+    among = ["cost-lean", "gobi", "one-per-host"]
+    live = Live(*(node(f"m-{i}", "m7") for i in range(3)), node("g-0", "c9"), by=by, among=among)
+    live.create(3, cores=0.4)
+    plan = live.interval().plan
+    assert plan is not None
+    assert live.memory.active in among
+    assert {c.candidate for c in live.memory.status.predicted_cost} == set(among)
+    assert sum(n.slots for f in plan.functions for n in f.nodes) >= 3
+
+
+def test_metanet_predicts_with_the_prices_of_the_nodes_that_are_there() -> None:
+    costs = []
+    for usd in (0.1, 1.0):
+        live = Live(node("m-0", "m7"), by="metanet", among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+        live.prices = PriceTable({"m7": (usd, None)})
+        live.create(2)
+        live.interval()
+        costs.append({c.candidate: c.cost for c in live.memory.status.predicted_cost}["cost-lean"])
+    assert costs[1] > 3 * costs[0]
 
 
 @pytest.mark.parametrize("by", ["metanet", "dqn", "ucb"])

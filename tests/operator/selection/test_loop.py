@@ -3,110 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, cast
+import threading
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.builders import policy_object
-from tests.operator.selection.test_cluster import NODE, pod
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.clock import SystemClock
+from tests.operator.selection.harness import UID, Kube, loop_on, running, selecting, until
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.observation import PolicySeen, policy_seen
 from tiphys_operator.selection import loop as loop_module
-from tiphys_operator.selection.checkpoint import Checkpoint
+from tiphys_operator.selection.interval import run_interval
 from tiphys_operator.selection.loop import SelectionLoop
-from tiphys_operator.selection.memory import load
-from tiphys_operator.selection.prices import PriceTable
-from tiphys_operator.writer import Writer
-
-UID = "uid-p"
-
-
-class Kube:
-    """An API server of two lists, one ConfigMap and plans."""
-
-    def __init__(self, *, empty: bool = False) -> None:
-        self.writes: list[str] = []
-        self.data: dict[str, Any] | None = None if empty else {}
-        self.version = 1
-        self.plan: dict[str, Any] | None = None
-        self.fail = ""
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> Any:
-        if self.data is None:
-            raise ApiError(404, "NotFound", path)
-        return {"metadata": {"resourceVersion": str(self.version)}, "data": dict(self.data)}
-
-    async def pages(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        waiting = pod("Pending")
-        waiting["spec"] = {**waiting["spec"], "nodeName": "", "schedulerName": "tiphys"}
-        yield {"metadata": {"resourceVersion": "1"}, "items": [NODE if path.endswith("nodes") else waiting]}
-
-    async def watch(self, *args: Any, **limits: Any) -> AsyncGenerator[dict[str, Any], None]:
-        await asyncio.sleep(60)
-        yield {}
-
-    async def request(self, method: str, path: str, *, body: Any = None, **rest: Any) -> Any:
-        kind = "plan" if "placementplans" in path else "checkpoint"
-        if self.fail == kind:
-            raise ApiError(500, "InternalError", "on purpose")
-        if method == "PATCH" and self.data is None:
-            raise ApiError(404, "NotFound", path)
-        wanted = body["metadata"].get("resourceVersion") if "metadata" in body else None
-        if wanted not in (None, str(self.version)):
-            raise ApiError(409, "Conflict", path)
-        self.writes.append(kind)
-        self.version += 1
-        self.data = {**(self.data or {}), **body["data"]}
-        return {"metadata": {"resourceVersion": str(self.version)}}
-
-    async def apply(self, path: str, body: Any, field_manager: str, **rest: Any) -> Any:
-        if self.fail == "plan":
-            raise ApiError(500, "InternalError", "on purpose")
-        self.writes.append("plan")
-        self.plan = body
-        return body
-
-
-class Unfenced:
-    """A writer whose Lease never ends."""
-
-    async def fenced(self, request: Awaitable[Any]) -> Any:
-        return await request
-
-
-def selecting(generation: int = 1, **select: Any) -> PolicySeen:
-    obj = policy_object("p", "a", mode="Active", select={"by": "preview", "intervalSeconds": 2, **select})
-    obj["metadata"] |= {"generation": generation, "resourceVersion": "1"}
-    return policy_seen(obj)
-
-
-@asynccontextmanager
-async def running(
-    kube: Kube, policy: PolicySeen, news: Callable[[SelectionLoop], None] = lambda made: None
-) -> AsyncGenerator[SelectionLoop, None]:
-    client, writer, clock = cast("KubeClient", kube), cast("Writer", Unfenced()), SystemClock()
-    checkpoint = Checkpoint(client, writer, "tiphys-system", "tiphys-selection")
-    made = SelectionLoop(client, writer, checkpoint, PriceTable(), OperatorMetrics(), clock, scheduler_name="tiphys")
-    made.on_news = lambda: news(made)
-    made.see([policy])
-    task = asyncio.create_task(made.run())
-    try:
-        yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the loop under test has no event of ours
-            await asyncio.sleep(0.01)
+from tiphys_operator.selection.memory import Memory, load
 
 
 async def test_what_must_survive_is_written_before_what_others_obey_and_the_status_comes_last() -> None:
@@ -141,6 +51,132 @@ async def test_death_between_checkpoint_and_plan_is_made_good_by_the_next_leader
     after = load(kube.data[UID])
     assert after.tracked == left.tracked
     assert after.accounts.items() >= left.accounts.items()
+
+
+async def test_death_between_plan_and_status_leaves_the_plan_in_force_and_the_news_to_the_next_leader() -> None:
+    kube = Kube()
+    async with running(kube, selecting()):
+        await until(lambda: kube.plan is not None)
+        # dead before anybody asked what to write into the status
+    assert kube.plan is not None
+    assert kube.data is not None
+    planner, left = kube.plan["spec"]["planner"], load(kube.data[UID])
+    async with running(kube, selecting()) as made:
+        assert made.found()["a/p"].status is None  # until it has looked, the status that stands there stays
+        await until(lambda: made.found()["a/p"].status)
+        found = made.found()["a/p"]
+    assert found.status is not None
+    assert (found.active, found.status.last_switch) == (planner, left.status.last_switch)
+    assert left.status.last_switch is not None
+
+
+async def test_a_spec_edited_while_its_interval_runs_is_chosen_for_right_after_it() -> None:
+    kube = Kube()
+    kube.open.clear()
+    async with running(kube, selecting(intervalSeconds=600)) as made:
+        await until(lambda: kube.asked)
+        made.see([selecting(2, intervalSeconds=600, among=["one-per-host", "energy-lean"])])
+        kube.open.set()
+        await until(lambda: made.found()["a/p"].generation == 2)
+        assert made.found()["a/p"].active in ("one-per-host", "energy-lean")
+    assert kube.plan is not None
+    assert kube.plan["spec"]["policyGeneration"] == 2
+
+
+async def test_a_policy_that_is_off_for_a_while_forgets_nothing() -> None:
+    kube, off = Kube(), "11111111-2222-4333-8444-555555555555"
+    kube.data = {off: '{"interval":9}'}
+    idle = replace(selecting(), uid=off, name="q", mode="Off")
+    async with running(kube, selecting()) as made:
+        made.see([selecting(), idle])
+        await until(lambda: made.found()["a/p"].status)
+    assert kube.data[off] == '{"interval":9}'
+
+
+async def test_a_policy_deleted_while_its_interval_runs_leaves_no_plan_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, begun, go_on = Kube(), threading.Event(), threading.Event()
+
+    def slowly(*parts: Any) -> Any:
+        begun.set()
+        go_on.wait(5)
+        return run_interval(*parts)
+
+    monkeypatch.setattr(loop_module, "run_interval", slowly)
+    async with running(kube, selecting()) as made:
+        await until(begun.is_set)
+        made.see([])
+        go_on.set()
+        await asyncio.sleep(0.1)
+    assert (kube.writes, kube.plan) == ([], None)
+
+
+async def test_an_interval_that_fails_halfway_or_runs_away_leaves_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, metrics, go_on = Kube(), OperatorMetrics(), threading.Event()
+
+    def breaks(memory: Memory, *parts: Any) -> Any:
+        memory.interval += 10
+        raise ValueError("a planner's mistake")
+
+    def runs_away(memory: Memory, *parts: Any) -> Any:
+        go_on.wait(5)
+        memory.interval += 100
+
+    def failing() -> float | None:
+        return metrics.registry.get_sample_value("tiphys_operator_selection_failing")
+
+    monkeypatch.setattr(loop_module, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(loop_module, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(loop_module, "run_interval", breaks)
+    async with running(kube, selecting(), metrics=metrics) as made:
+        await until(lambda: "mistake" in made.found()["a/p"].problem)
+        assert failing() == 1
+        monkeypatch.setattr(loop_module, "run_interval", runs_away)
+        made.see([selecting(2)])
+        await until(lambda: "TimeoutError" in made.found()["a/p"].problem)
+        monkeypatch.setattr(loop_module, "run_interval", run_interval)
+        go_on.set()
+        made.see([selecting(3)])
+        await until(lambda: made.found()["a/p"].status)
+        status = made.found()["a/p"].status
+        assert status is not None
+        assert (status.interval, failing()) == (1, 0)
+
+
+async def test_what_was_learned_is_waited_for_and_the_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_AGAIN_S", 0.05)
+    kube = Kube()
+    kube.fail = "read"
+    async with running(kube, selecting()) as made:
+        await until(lambda: "cannot be read" in made.found()["a/p"].problem)
+        assert made.overdue_s() > 0
+        kube.fail = ""
+        await until(lambda: made.found()["a/p"].status)
+        assert made.found()["a/p"].problem == ""
+        assert made.overdue_s() < 0
+
+
+async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_first_list() -> None:
+    kube = Kube()
+
+    async def broken(*parts: Any, **rest: Any) -> AsyncGenerator[dict[str, Any], None]:
+        for page in list[dict[str, Any]]():
+            yield page
+        raise TypeError("a mistake")
+
+    kube.pages = broken  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        with pytest.raises(TypeError, match="a mistake"):
+            await loop_on(kube, selecting()).run()
+
+
+@pytest.mark.parametrize(
+    ("among", "unjudged"),
+    [(["cost-lean", "greedy"], ("greedy",)), (["greedy", "hashing"], ("greedy", "hashing")), (["gobi", "cost-lean"], ())],
+)
+async def test_candidates_that_a_learned_selector_does_not_know_are_named(among: list[str], unjudged: tuple[str, ...]) -> None:
+    async with running(Kube(), selecting(by="metanet", among=among)) as made:
+        await until(lambda: made.found()["a/p"].status)
+        assert made.found()["a/p"].unjudged == unjudged
 
 
 async def test_a_checkpoint_that_cannot_be_written_stops_nothing() -> None:
@@ -183,19 +219,3 @@ async def test_missing_weights_are_told_and_the_loop_goes_on(monkeypatch: pytest
             patched.undo()
             await until(lambda: made.found()["a/p"].status)
             assert made.found()["a/p"].problem == ""
-
-
-def test_keys_of_policies_that_are_gone_leave_the_checkpoint() -> None:
-    kube = Kube()
-    kube.data = {"gone": "{}", UID: json.dumps({"interval": 4})}
-    checkpoint = Checkpoint(cast("KubeClient", kube), cast("Writer", Unfenced()), "tiphys-system", "tiphys-selection")
-
-    async def use() -> int:
-        await checkpoint.read()
-        memory = checkpoint.memory(UID)
-        await checkpoint.save(UID, memory, {UID})
-        return memory.interval
-
-    assert asyncio.run(use()) == 4
-    assert kube.data is not None
-    assert kube.data["gone"] is None  # a merge patch takes a key away by null
