@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -13,11 +14,14 @@ from tiphys_cli.app import app
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.scaling import Plan, over_time, run
 from tiphys_cli.bench.scaling_claims import claims, over_bar, summarise
-from tiphys_cli.bench.scaling_play import Job, play_cell, playable, settling, traces
+from tiphys_cli.bench.scaling_play import Job, joint, play_cell, playable, settling, traces
 from tiphys_cli.bench.scaling_plots import draw
 from tiphys_cli.bench.scaling_settings import settings_of
 from tiphys_cli.bench.scaling_tables import tables
+from tiphys_models.artifacts.tensors import write_tensors
+from tiphys_models.scaling.learned import moves_of
 from tiphys_models.scaling.registry import make_agent
+from tiphys_models.selectors.network import Network
 from tiphys_models.sim.scaling.shapes import SHAPES
 
 KEYS = {
@@ -141,6 +145,19 @@ def test_a_trace_names_what_the_learned_agent_did() -> None:
     assert made["rule"]["taken"] == []
     assert len(made["combined"]["taken"]) == len(made["combined"]["rps"]) == 20
     assert set(made["combined"]["taken"]) <= {*make_agent("combined").actions, "kept rule"}
+
+
+def test_three_services_are_judged_together(tmp_path: Path) -> None:
+    moves = moves_of("dqn-horizontal-3")
+    arrays = Network([(np.zeros((15, 27)), np.eye(27)[moves.stay])]).arrays()
+    write_tensors(tmp_path, "still", "dqn-horizontal-3", moves.schema, arrays, hidden=(), dueling=False)
+    job = Job("three-services", 2, ("hpa", "rule", "dqn-horizontal"), 300, fluid=True)
+    by = {r["agent"]: r for r in joint(job, tmp_path / "still.json")}
+    assert set(by) == {"dqn-horizontal", "hpa", "rule"}
+    assert all(r["shape"] == "three-services" and set(r) == KEYS for r in by.values())
+    assert by["dqn-horizontal"]["switches"] == 0
+    assert by["rule"]["slo_attained"] <= by["rule"]["requests_attained"]  # one service's lost window is lost for all
+    assert by["rule"]["replica_hours"] >= 3 * 300 / 3600
 
 
 @pytest.mark.skipif("dqn-vertical" not in playable(), reason="dqn-vertical has no weights here")

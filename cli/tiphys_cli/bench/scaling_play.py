@@ -131,11 +131,11 @@ def _row(job: Job, agent: str, setting: str, r: Records) -> Row:
     }  # fmt: skip
 
 
-def joint(job: Job) -> list[Row]:
+def joint(job: Job, card: Path = _JOINT_CARD) -> list[Row]:
     """One network for all three against agents that know one service each."""
     shapes = [make_shape(name, "test", job.seed, job.seconds) for name in _JOINT_SHAPES]
     loads = [draw_load(shape, service, requests=not job.fluid) for shape, service in zip(shapes, HOTEL, strict=True)]
-    made: dict[str, tuple[str, ScalingAgent]] = {"dqn-horizontal": ("27-joint-actions", load_agent(_JOINT_CARD))}
+    made: dict[str, tuple[str, ScalingAgent]] = {"dqn-horizontal": ("27-joint-actions", load_agent(card))}
     for agent in job.agents:
         if agent in CHOSEN and agent != "dqn-vertical":
             made[agent] = next((name, a) for name, a in settings_of(agent) if name == CHOSEN[agent]())
