@@ -210,6 +210,53 @@ def selection(
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
+@bench_app.command()
+def scaling(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = "0,1,2,3,4",
+    agents: Annotated[str | None, typer.Option(help="comma-separated scaling agents, and clairvoyant")] = None,
+    shape: Annotated[
+        list[Path] | None,
+        typer.Option(help="file with one rate a second per line, or CSV time,rps, played beside the named shapes; may be repeated"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    fluid: Annotated[bool, typer.Option("--fluid", help="the fast simulator instead of single requests")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only search the rules' settings, on the train split")] = False,
+) -> None:
+    """Scaling agents, rules and a clairvoyant on the same arrivals of a simulated service. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_cli.bench.scaling_constants import constants  # noqa: PLC0415
+
+        typer.echo(orjson.dumps(constants(Console(stderr=True).print), option=orjson.OPT_INDENT_2).decode())
+        return
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import scaling as scaling_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.scaling_play import playable  # noqa: PLC0415
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        names = playable() if agents is None else tuple(agents.split(","))
+        plan = scaling_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, tuple(shape or ()), quick, jobs, fluid)
+        if quick:
+            plan = replace(plan, seeds=plan.seeds[:2])
+        result = scaling_bench.run(plan, tell)
+        if out is not None:
+            from tiphys_cli.bench.scaling_plots import draw  # noqa: PLC0415
+
+            out.mkdir(parents=True, exist_ok=True)
+            draw(result, scaling_bench.over_time(plan), out)
+        return result
+
+    result = _guarded(work)
+    from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
+
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
     """`0,1,2` as numbers; InvalidInput names the option."""
     try:

@@ -16,6 +16,7 @@ from tiphys_cli.bench.commands import parse_numbers
 from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
 from tiphys_cli.train.planners import planners
+from tiphys_cli.train.scaling import train_scaling
 from tiphys_cli.train.selection import train_selection
 from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
@@ -87,6 +88,25 @@ def selection(
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
         train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, resuming, errors)
+    except InvalidInput as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except TiphysError as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+@train_app.command()
+def scaling(
+    preset: Annotated[str, typer.Option(help="combined, dqn-vertical, dqn-vertical-published, dqn-horizontal or q-table")] = "combined",
+    seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
+    out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/scaling"),
+    rounds: Annotated[int | None, typer.Option(help="batches of episodes instead of the preset's")] = None,
+) -> None:
+    """Train scaling agents; of several seeds the best by validation becomes scaling-NAME.json beside scaling-NAME.safetensors."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error
