@@ -17,30 +17,29 @@ COPY models models
 COPY cli cli
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
-# --- one environment a service: its locked requirements, the wheel, and no pip that could add more
+# --- one environment a service: its locked requirements (a layer that stays while only sources change), the wheel, and no pip that could add more
 FROM ${PYTHON} AS environment
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-COPY --from=wheel /wheels /wheels
 
 FROM environment AS operator-environment
 COPY requirements/operator.txt /requirements.txt
-RUN python -m venv /opt/tiphys \
- && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt \
- && /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
+RUN python -m venv /opt/tiphys && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
  && /opt/tiphys/bin/pip uninstall --yes hatchling editables trove-classifiers pip
 
 FROM environment AS extender-environment
 COPY requirements/extender.txt /requirements.txt
-RUN python -m venv /opt/tiphys \
- && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt \
- && /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
+RUN python -m venv /opt/tiphys && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
  && /opt/tiphys/bin/pip uninstall --yes hatchling editables trove-classifiers pip
 
 FROM environment AS trainer-environment
 COPY requirements/train.txt /requirements.txt
-RUN python -m venv /opt/tiphys \
- && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt \
- && /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
+RUN python -m venv /opt/tiphys && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
  && /opt/tiphys/bin/pip uninstall --yes hatchling editables trove-classifiers pip
 
 # --- what runs: no build tool, no root, nothing written outside volumes

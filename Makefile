@@ -76,7 +76,7 @@ $(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.t
 	@touch $@
 
 train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops and resumes, and plays on Ray (torch and Ray: 6 GB)
-	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/binding tests/cli/test_train.py -q
+	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/scaling tests/binding tests/cli/test_train.py -q
 
 contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-scheduler's own Go types
 	$(BIN)/pytest e2e/test_go_contract.py -q
@@ -94,21 +94,18 @@ test: check unit e2e ## everything above: what CI runs
 demo: $(VENV)/.run ## local control plane, 60 s of functions through Tiphys and the plain scheduler, report (KEEP=1 leaves it running)
 	$(BIN)/tiphys demo $(if $(KEEP),--keep)
 
-bench: $(VENV)/.dev ## the published benchmarks, with --check (the simulator's takes about five minutes)
+bench: $(VENV)/.dev ## the published benchmarks; --check where every claim holds (selection takes up to half an hour, placement five minutes)
 	$(BIN)/tiphys bench extender --check --out out/bench/extender
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
 	$(BIN)/tiphys bench placement --check --out out/bench/placement
+	$(BIN)/tiphys bench selection --out out/bench/selection
 
-image: ## container images of operator and extender
-	@builder=$$(command -v docker || command -v buildah) || { echo "image: needs docker or buildah"; exit 1; }; \
-	for target in operator extender; do \
-	  case $$builder in \
-	    *docker) docker build --target $$target -t tiphys/$$target:dev . ;; \
-	    *) buildah build --layers --target $$target -t tiphys/$$target:dev . ;; \
-	  esac || exit 1; done
+image: $(VENV)/.run ## container images of operator and extender, and how large they are
+	$(BIN)/tiphys kind images
 
-kind-e2e: $(VENV)/.dev tools ## the cluster tests on a kind cluster (needs docker and kind)
-	$(BIN)/pytest e2e -q --cluster=kind
+kind-e2e: $(VENV)/.dev ## real nodes: images, kind cluster (Docker, or podman as root), chart, tests, delete (KEEP=1 keeps it, EXISTING=1 uses KUBECONFIG, K8S=1.35)
+	$(BIN)/tiphys kind packages
+	$(BIN)/tiphys kind e2e $(if $(KEEP),--keep) $(if $(EXISTING),--existing) $(if $(K8S),--kubernetes=$(K8S))
 
 clean: ## remove what make made inside the clone (the tool cache outside stays)
 	rm -rf $(VENV) $(VENV_TRAIN) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,6 +19,7 @@ from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.choose import make_cluster
 from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.kind.cluster import KindOptions
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
@@ -36,7 +37,8 @@ Condition = Callable[[], object]
 def pytest_addoption(parser: pytest.Parser) -> None:
     default = os.environ.get("TIPHYS_E2E_CLUSTER", "local")
     parser.addoption("--cluster", choices=KINDS, default=default, help="which cluster the end-to-end tests use")
-    parser.addoption("--kubernetes", choices=VERSIONS, default=DEFAULT_KUBERNETES, help="version of the local control plane")
+    parser.addoption("--kubernetes", choices=VERSIONS, default=DEFAULT_KUBERNETES, help="version of the cluster")
+    parser.addoption("--attach", action="store_true", help="with --cluster=kind: use the cluster that runs, and leave it running")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -54,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in unfit.items():
             if reason and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+    # They use the installed release and take it away; tests of an operator of their own want the cluster to themselves.
+    items.sort(key=lambda item: item.get_closest_marker("needs_kubelet") is None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -70,7 +74,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The session's cluster, started."""
     options = LocalOptions(name=f"e2e-{os.getpid()}", kubernetes=request.config.getoption("--kubernetes"))
-    made = make_cluster(request.config.getoption("--cluster"), local=options)
+    real = KindOptions(kubernetes=options.kubernetes, attach=request.config.getoption("--attach"))
+    made = make_cluster(request.config.getoption("--cluster"), local=options, kind_options=real)
     try:
         made.start()
     except ClusterError as error:

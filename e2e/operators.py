@@ -34,6 +34,17 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["placementplans"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["scalingpolicies"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["tiphys.io"], "resources": ["scalingpolicies/status"], "verbs": ["patch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]},
+    {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list"]},
+    {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 LEASE_RULES = [

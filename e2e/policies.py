@@ -25,7 +25,7 @@ def install_crd(cluster: Cluster) -> None:
 
     def served() -> bool:
         try:
-            for plural in ("schedulingpolicies", "learnedmodels", "placementplans"):
+            for plural in ("schedulingpolicies", "learnedmodels", "placementplans", "scalingpolicies"):
                 cluster.api.get(f"{GROUP_PATH}/{plural}", limit=1)
         except ApiError as error:
             if error.status in (404, 503):

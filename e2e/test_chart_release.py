@@ -55,7 +55,7 @@ def crd_as_found(api: ApiClient) -> Iterator[None]:
     """Takes away CRDs that were not there before: a release keeps them."""
     made = [
         path
-        for path in (CRD, *(CRD.replace("schedulingpolicies", other) for other in ("learnedmodels", "placementplans")))
+        for path in (CRD, *(CRD.replace("schedulingpolicies", other) for other in ("learnedmodels", "placementplans", "scalingpolicies")))
         if not exists(api, path)
     ]
     yield

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests import scaling_corpus
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS, SPECS
 
 from e2e.policies import CRD_FILE, install_crd, policies_path, policy
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.domain.errors import InvalidInput
 
@@ -82,6 +84,28 @@ def test_server_and_model_agree_about_any_spec(api: ApiClient, spec: dict[str, A
         with pytest.raises(ApiError) as refused:
             try_to_create(api, spec)
         assert refused.value.status == 422
+
+
+def try_to_scale(api: ApiClient, spec: Any) -> dict[str, Any]:
+    obj = {"apiVersion": "tiphys.io/v1alpha1", "kind": "ScalingPolicy", "metadata": {"name": "p"}} | (
+        {} if spec is None else {"spec": spec}
+    )
+    return api.request("POST", "/apis/tiphys.io/v1alpha1/namespaces/default/scalingpolicies", obj, query={"dryRun": "All"})
+
+
+@pytest.mark.parametrize("name", scaling_corpus.BAD)
+def test_a_bad_scaling_policy_is_refused_with_a_message_that_names_the_field(api: ApiClient, name: str) -> None:
+    spec, expected = scaling_corpus.BAD[name]
+    with pytest.raises(ApiError) as refused:
+        try_to_scale(api, spec)
+    assert refused.value.status == 422
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("name", scaling_corpus.GOOD)
+def test_a_good_scaling_policy_is_taken_and_read_alike_before_and_after_defaulting(api: ApiClient, name: str) -> None:
+    stored = try_to_scale(api, scaling_corpus.GOOD[name])
+    assert parse_scaling(stored) == parse_scaling({"spec": scaling_corpus.GOOD[name]})
 
 
 def test_the_crd_is_established_with_short_name_category_and_status(cluster: Cluster, api: ApiClient) -> None:

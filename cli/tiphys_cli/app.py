@@ -31,13 +31,14 @@ PARTS: dict[str, Part] = {
     "demo": Part("tiphys_cli.demo.commands", "demo", "Replay a function workload through Tiphys and a plain scheduler, side by side."),
     "explain": Part("tiphys_cli.support.commands", "explain", "Say why a pod was placed where it is."),
     "doctor": Part("tiphys_cli.support.commands", "doctor", "Check the wiring of an installation."),
-    "policies": Part("tiphys_cli.support.commands", "policies", "List placement policies, planners, selectors and binding policies."),
+    "policies": Part("tiphys_cli.support.commands", "policies", "List policies that place, plan, select, scale and bind."),
     "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
     "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),
     "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
     "model": Part("tiphys_cli.model.commands", "model_app", "Learned models of a cluster: publish, list."),
     "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),
+    "kind": Part("tiphys_cli.cluster.kind.commands", "kind_app", "Real nodes: kind on Docker, or on podman without Docker and registry."),
     "tools": Part("tiphys_cli.tools.commands", "tools_app", "Programs of the local control plane: build, find, list."),
 }
 

@@ -25,6 +25,7 @@ from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.scaling.loop import ScalingLoop
 from tiphys_operator.selection.checkpoint import Checkpoint
 from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.selection.prices import read_prices
@@ -58,9 +59,8 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        self._permissions = PermissionCheck(
-            self._client, wanted(settings.namespace, settings.lease_name, settings.selection_configmap), self._metrics
-        )
+        rights = wanted(settings.namespace, settings.lease_name, settings.selection_configmap, scaling=settings.scaling)
+        self._permissions = PermissionCheck(self._client, rights, self._metrics)
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
         if settings.prometheus_url:
@@ -155,6 +155,9 @@ class Operator:
             asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
         }
+        if self._settings.scaling:
+            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
+            working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
             working.add(asyncio.create_task(pulling, name="decisions"))

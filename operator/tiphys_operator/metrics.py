@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.api.selection import CANDIDATES
+from tiphys_operator.scaling.metrics import ScalingMetrics
 
 READY_STATES = ("True", "False", "Unknown")
 MODES = (*get_args(Mode), "Invalid")
@@ -85,12 +86,13 @@ class OperatorMetrics:
             self.selection_intervals.labels(choice)
         for failure in SelectionError:
             self.selection_errors.labels(failure)
+        self.scaling = ScalingMetrics(r)
         self.active_candidates(())
         for result in ("success", "error"):
             self.reconciles.labels(result)
         for reason in ErrorReason:
             self.errors.labels(reason)
-        for kind in ("status", "event", "plan"):
+        for kind in ("status", "event", "plan", "scale", "resize"):
             self.writes.labels(kind)
         self.count_policies({})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.placement_plan import PLURAL as PLANS
+from tiphys_models.api.scaling_policy import PLURAL as SCALING
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.errors import Unavailable
@@ -56,11 +57,25 @@ WATCH_PODS = Permission("watch", "", "pods", "policies with select")
 WATCH_NODES = Permission("watch", "", "nodes", "policies with select")
 LIST_NODES = Permission("list", "", "nodes", "policies with select")
 WRITE_PLANS = Permission("patch", GROUP, PLANS, "plans of policies with select")
+_SCALING = (
+    Permission("list", GROUP, SCALING, "ScalingPolicies"),
+    Permission("watch", GROUP, SCALING, "ScalingPolicies"),
+    Permission("patch", GROUP, SCALING, "status of ScalingPolicies, and so everything they do", subresource="status"),
+    Permission("get", "apps", "deployments", "scaling Deployments"),
+    Permission("patch", "apps", "deployments", "scaling Deployments", subresource="scale"),
+    Permission("get", "apps", "statefulsets", "scaling StatefulSets"),
+    Permission("patch", "apps", "statefulsets", "scaling StatefulSets", subresource="scale"),
+    Permission("patch", "", "pods", "changing CPU in place", subresource="resize"),
+    Permission("list", "", "resourcequotas", "seeing before the API server says so that a quota is used up"),
+    Permission("list", "autoscaling", "horizontalpodautoscalers", "acting on ScalingPolicies: who else scales must be known"),
+    Permission("list", "autoscaling.k8s.io", "verticalpodautoscalers", "acting on ScalingPolicies: who else scales must be known"),
+    Permission("list", "keda.sh", "scaledobjects", "acting on ScalingPolicies: who else scales must be known"),
+)
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
-def wanted(namespace: str, lease_name: str, selection_configmap: str) -> tuple[Permission, ...]:
+def wanted(namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True) -> tuple[Permission, ...]:
     """Everything the operator does."""
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
     return (
@@ -78,6 +93,7 @@ def wanted(namespace: str, lease_name: str, selection_configmap: str) -> tuple[P
         WRITE_PLANS,
         Permission("create", GROUP, PLANS, "plans of policies with select"),
         Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
+        *(_SCALING if scaling else ()),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),

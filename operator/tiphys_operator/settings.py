@@ -46,7 +46,10 @@ class Settings(BaseSettings):
         description="ConfigMap that keeps what selections have learned, in the release's namespace.",
     )
     prices_file: OptionalPath = Field(default=None, description="Prices and power curves by instance type, beside those that are shipped.")
-    prometheus_url: str = Field(default="", description="Where nodes' CPU use comes from, for select; empty: what pods request counts.")
+    scaling: bool = Field(default=True, description="Whether ScalingPolicies are looked at.")
+    prometheus_url: str = Field(
+        default="", description="Nodes' CPU use for select (empty: what pods request counts), and requests for scaling (empty: it holds)."
+    )
     scrape_window_s: int = Field(default=60, ge=1, le=3600, description="Window of rates.")
     node_label: str = Field(default="node", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label that holds the node's name.")
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")

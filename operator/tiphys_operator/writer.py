@@ -42,13 +42,14 @@ class Writer:
 
     async def write_status(self, write: StatusWrite) -> bool:
         """Whether it stands there now; False if the object changed or went meanwhile, which the next round sees."""
-        return await self._write_status(write.policy, write.status)
+        return await self.write_object(write.policy, write.status) is not None
 
     async def write_model(self, write: ModelWrite) -> bool:
         """The same of a LearnedModel."""
-        return await self._write_status(write.model, write.status)
+        return await self.write_object(write.model, write.status) is not None
 
-    async def _write_status(self, seen: Seen, status: Api) -> bool:
+    async def write_object(self, seen: Seen, status: Api) -> Any:
+        """The object as it stands there now; None if it changed or went meanwhile."""
         # uid and version are preconditions: what a former leader sends late fails instead of overwriting
         metadata = {"name": seen.name, "namespace": seen.namespace, "uid": seen.uid, "resourceVersion": seen.version}
         body = {
@@ -59,15 +60,15 @@ class Writer:
         }
         path = f"/apis/{API_VERSION}/namespaces/{seen.namespace}/{seen.plural}/{seen.name}/status"
         try:
-            await self.fenced(self._client.apply(path, body, FIELD_MANAGER))
+            written = await self.fenced(self._client.apply(path, body, FIELD_MANAGER))
         except ApiError as error:
             if error.status in (_CONFLICT, _NOT_FOUND):
                 if error.status == _CONFLICT:
                     self._metrics.error(ErrorReason.CONFLICT)
-                return False
+                return None
             raise
         self._metrics.writes.labels("status").inc()
-        return True
+        return written
 
     async def write_event(self, event: EventWrite) -> None:
         """Best effort: an Event that fails is counted, never retried."""

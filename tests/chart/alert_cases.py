@@ -324,4 +324,47 @@ CASES: dict[str, Case] = {
             f'tiphys_binder_answers_total{{{_BINDER},outcome="scored"}}': "0+100x60",
         },
     ),
+    "TiphysScalingHeld": Case(
+        {f'tiphys_operator_scaling_holds_total{{{_OP},reason="SamplesStale"}}': "0+2x60"},
+        "30m",
+        "20 windows in 10 minutes without a decision, reason SamplesStale: what is there stays.",
+        {f'tiphys_operator_scaling_holds_total{{{_OP},reason="SamplesStale"}}': "0x20 5x40"},
+        {"reason": "SamplesStale"},
+    ),
+    "TiphysScalingObjectiveMissed": Case(
+        {
+            f"tiphys_operator_scaling_requests_total{{{_OP}}}": "0+100x60",
+            f"tiphys_operator_scaling_good_requests_total{{{_OP}}}": "0+75x60",
+        },
+        "40m",
+        "25% of requests took longer than their objective over 15 minutes.",
+        {
+            f"tiphys_operator_scaling_requests_total{{{_OP}}}": "0+100x60",
+            f"tiphys_operator_scaling_good_requests_total{{{_OP}}}": "0+95x60",
+        },
+    ),
+    "TiphysScalingMasked": Case(
+        {f'tiphys_operator_scaling_masks_total{{{_OP},reason="Quota"}}': "0+2x60"},
+        "40m",
+        "30 windows in 15 minutes in which a move was not possible, reason Quota.",
+        {
+            f'tiphys_operator_scaling_masks_total{{{_OP},reason="Quota"}}': "0x20 2x40",
+            f'tiphys_operator_scaling_masks_total{{{_OP},reason="ObjectiveMissed"}}': "0+4x60",
+        },
+        {"reason": "Quota"},
+    ),
+    "TiphysScalingConflict": Case(
+        {f'tiphys_operator_scaling_conflicts{{{_OP},reason="OwnedByHorizontalPodAutoscaler"}}': "1x60"},
+        "40m",
+        "1 ScalingPolicies only recommend, reason OwnedByHorizontalPodAutoscaler.",
+        {f'tiphys_operator_scaling_conflicts{{{_OP},reason="OwnedByHorizontalPodAutoscaler"}}': "1x5 0x60"},
+        {"reason": "OwnedByHorizontalPodAutoscaler"},
+    ),
+    "TiphysScalingFailing": Case(
+        {f'tiphys_operator_scaling_errors_total{{{_OP},reason="api-error"}}': "0+1x60"},
+        "30m",
+        "10 failures in 10 minutes for api-error; what is there stays.",
+        {f'tiphys_operator_scaling_errors_total{{{_OP},reason="api-error"}}': "0x20 3x40"},
+        {"reason": "api-error"},
+    ),
 }

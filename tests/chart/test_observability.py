@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tiphys_cli.observability.alerts import alerts, rule_file
 from tiphys_cli.observability.dashboards import placement
 from tiphys_cli.observability.generate import files, stale
 from tiphys_cli.observability.runbooks import ENTRIES, runbook
+from tiphys_cli.observability.scaling import scaling
 from tiphys_cli.tools.toolbox import Toolbox
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.metrics import Metrics as ExtenderMetrics
@@ -141,7 +142,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    return [panel for panel in placement()["panels"] if panel["type"] != "row"]
+    return [panel for dashboard in (placement(), scaling()) for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def test_every_query_asks_for_metrics_that_exist() -> None:
@@ -183,8 +184,10 @@ def test_panels_are_valid_promql(tmp_path: Path) -> None:
 def test_panels_are_described_have_units_and_choose_their_source() -> None:
     dashboard = placement()
     assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["datasource", "job", "operator_job"]
-    assert len(panels()) >= 20
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert [variable["name"] for variable in scaling()["templating"]["list"]] == ["datasource", "operator_job"]
+    assert len(panels()) >= 30
+    for each in (dashboard, scaling()):
+        assert len({panel["id"] for panel in each["panels"]}) == len(each["panels"])
     assert len({panel["title"] for panel in panels()}) == len(panels())
     for panel in panels():
         assert len(panel["description"]) > 20, panel["title"]
@@ -195,9 +198,10 @@ def test_panels_are_described_have_units_and_choose_their_source() -> None:
                 assert not re.search(r"rate\([^)]*\[\d", target["expr"]), panel["title"]
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("dashboard", [placement, scaling])
+def test_panels_do_not_overlap(dashboard: Callable[[], dict[str, Any]]) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in placement()["panels"]:
+    for panel in dashboard()["panels"]:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
         assert place["x"] + place["w"] <= 24
@@ -205,5 +209,6 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_the_dashboard_in_the_chart_is_plain_json() -> None:
-    assert json.loads((ROOT / "helm" / "tiphys" / "dashboards" / "placement.json").read_text(encoding="utf-8")) == placement()
+def test_the_dashboards_in_the_chart_are_plain_json() -> None:
+    for name, dashboard in (("placement", placement()), ("scaling", scaling())):
+        assert json.loads((ROOT / "helm" / "tiphys" / "dashboards" / f"{name}.json").read_text(encoding="utf-8")) == dashboard

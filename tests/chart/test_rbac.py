@@ -20,6 +20,21 @@ def lease(name: str, verbs: tuple[str, ...]) -> set[Right]:
     return rights("coordination.k8s.io", "leases", ("create",)) | rights("coordination.k8s.io", "leases", verbs, name)
 
 
+SCALING = (
+    rights("tiphys.io", "scalingpolicies", READ)
+    | rights("tiphys.io", "scalingpolicies/status", ("patch",))
+    | rights("apps", "deployments", ("get",))
+    | rights("apps", "deployments/scale", ("patch",))
+    | rights("apps", "statefulsets", ("get",))
+    | rights("apps", "statefulsets/scale", ("patch",))
+    | rights("", "pods/resize", ("patch",))
+    | rights("", "resourcequotas", ("list",))
+    | rights("autoscaling", "horizontalpodautoscalers", ("list",))
+    | rights("autoscaling.k8s.io", "verticalpodautoscalers", ("list",))
+    | rights("keda.sh", "scaledobjects", ("list",))
+)
+"""Of the operator, unless scaling is off."""
+
 ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-extender"): (
         rights("", "nodes", READ)
@@ -93,6 +108,8 @@ def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
         for role in rendered.of(kind):
             name = role["metadata"]["name"]
             found, allowed = granted(role), ALLOWED[kind, name]
+            if (kind, name) == ("ClusterRole", "tiphys-operator") and mode != "no-scaling":
+                allowed = allowed | SCALING
             assert found - allowed == set(), f"{kind} {name} grants more"
             assert allowed - found == set(), f"{kind} {name} grants less"
 
@@ -127,6 +144,20 @@ def test_the_operator_finds_every_right_it_checks_at_start() -> None:
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         names = (wanted.name,) if wanted.name else ()
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text
+
+
+def test_without_scaling_no_right_is_missed() -> None:
+    rendered = render_mode("no-scaling")
+    (setting,) = [
+        e
+        for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+        if "SCALING" in e["name"]
+    ]
+    assert setting["value"] == "false"
+    held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", scaling=False):
+        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        assert (wanted.group, resource, wanted.verb, (wanted.name,) if wanted.name else ()) in held, wanted.text
 
 
 def test_the_extender_reads_as_the_pod_it_is_in() -> None:

@@ -10,11 +10,12 @@ pytest.importorskip("numba")
 
 from tiphys_cli.app import app
 from tiphys_cli.bench.binding_claims import claims
-from tiphys_cli.bench.binding_docs import rewrite
+from tiphys_cli.bench.binding_docs import blocks
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
 from tiphys_cli.bench.binding_plots import draw
 from tiphys_cli.bench.binding_summary import Table, oracle_shares, summarise, with_blind
 from tiphys_cli.bench.binding_tables import made_tables
+from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.report import Result
 from tiphys_models.binding.rules import STATIC
 from tiphys_models.domain.errors import InvalidInput
@@ -121,11 +122,11 @@ def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
     assert "full-edge: success/reject/failure, % by lambda" in titles
     document = tmp_path / "page.md"
     document.write_text("before\n<!-- bench:full-edge-success-over-the-best-static-policy-points-by-lambda -->\n<!-- /bench -->\nafter\n")
-    rewrite(document, result)
+    rewrite(document, blocks(result))
     assert "| aset (seed 0) | +3.0 (+3.0..+3.0) |" in document.read_text()
     document.write_text("<!-- bench:magic -->\n<!-- /bench -->\n")
     with pytest.raises(InvalidInput, match="'magic'"):
-        rewrite(document, result)
+        rewrite(document, blocks(result))
     document.unlink()
     draw(result, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"applications.svg", "over-time.svg", *(f"rates-{t}.svg" for t in RATES)}

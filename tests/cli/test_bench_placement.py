@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
+from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.placement import Plan
-from tiphys_cli.bench.placement_docs import rewrite
+from tiphys_cli.bench.placement_docs import blocks
 from tiphys_cli.bench.placement_figures import FIVE, claims, summarise, training_claims
 from tiphys_cli.bench.placement_speed import speed_claims
 from tiphys_cli.bench.placement_tables import tables
@@ -128,7 +129,7 @@ def test_marked_tables_of_a_document_are_rewritten_and_the_rest_is_left(tmp_path
     document = tmp_path / "card.md"
     names = ("short", "policies", "workloads", "scenarios", "claims", "speed", "digests", "seeds-faasrank")
     document.write_text("before\n" + "".join(f"<!-- bench:{name} -->\nstale\n<!-- /bench -->\n" for name in names) + "after\n")
-    rewrite(document, finished())
+    rewrite(document, blocks(finished()))
     text = document.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
@@ -136,7 +137,7 @@ def test_marked_tables_of_a_document_are_rewritten_and_the_rest_is_left(tmp_path
     assert "| `static-rank` | 70.2 (" in text
     assert "| faasrank-best-of-five-workloads | 10 | >= 10 | holds |" in text
     assert "| 4 (shipped) | 50.00 | 48.00 | 9 | 800 | 60 |" in text
-    rewrite(document, finished())
+    rewrite(document, blocks(finished()))
     assert document.read_text() == text
 
 
@@ -144,6 +145,6 @@ def test_a_mark_that_nothing_belongs_to_is_refused(tmp_path: Path) -> None:
     document = tmp_path / "card.md"
     document.write_text("<!-- bench:ages -->\n<!-- /bench -->\n")
     with pytest.raises(InvalidInput, match="'ages'"):
-        rewrite(document, finished())
+        rewrite(document, blocks(finished()))
     with pytest.raises(InvalidInput, match="cannot read"):
-        rewrite(tmp_path / "none.md", finished())
+        rewrite(tmp_path / "none.md", blocks(finished()))

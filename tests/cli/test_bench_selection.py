@@ -9,14 +9,16 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
+from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.selection import Plan, policies, sweep
 from tiphys_cli.bench.selection_claims import claims
+from tiphys_cli.bench.selection_docs import blocks
 from tiphys_cli.bench.selection_play import Job, play, play_all
 from tiphys_cli.bench.selection_plots import draw
 from tiphys_cli.bench.selection_summary import best_columns, pick, summarise, with_best_fixed
 from tiphys_cli.bench.selection_tables import tables
-from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT
+from tiphys_models.cloud.score import DEFAULT, Weights
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO
 
 # cost, energy, response, violations, J
@@ -120,9 +122,10 @@ def job(**changed: Any) -> Job:
         "scenario": DEFAULT_SCENARIO,
         "seed": 3,
         "intervals": 70,
-        "weights": {"default": DEFAULT, "cost-at-sla": COST_AT_SLA},
+        "weights": {"default": DEFAULT, "cost-at-sla": Weights(0.8, 0.0, 0.0, 0.2)},
     }
-    return Job(**{**plain, "fixed": ("cost-lean", "one-per-host"), "choosers": ("ucb", "random", "twin", "oracle"), **changed})
+    both = dict.fromkeys(("default", "cost-at-sla"), ("ucb", "random", "twin", "oracle"))
+    return Job(**{**plain, "fixed": ("cost-lean", "one-per-host"), "choosers": both, **changed})
 
 
 def test_a_cell_has_a_row_for_every_policy_and_weighting() -> None:
@@ -137,7 +140,8 @@ def test_a_cell_has_a_row_for_every_policy_and_weighting() -> None:
 
 
 def test_a_sweep_plays_few_policies_under_many_weights() -> None:
-    played = play(job(intervals=30, weights={"default": DEFAULT}, swept=sweep(), sweepers=("twin",)))
+    swept = dict.fromkeys(sweep(), ("twin",))
+    played = play(job(intervals=30, weights={"default": DEFAULT, **sweep()}, choosers={"default": ("ucb", "twin"), **swept}))
     assert {r["weights"] for r in played.rows if r["policy"] == "twin"} == {"default", *sweep()}
     assert {r["weights"] for r in played.rows if r["policy"] == "ucb"} == {"default"}
 
@@ -148,8 +152,7 @@ def test_the_same_cell_gives_the_same_rows() -> None:
 
 def test_pictures_and_tables_are_made_from_the_result(tmp_path: Path) -> None:
     said: list[str] = []
-    played = play_all([job(trace=True, search=True, intervals=30)], 1, said.append)
-    assert len(played[0].max_min or []) > 3
+    played = play_all([job(trace=True, intervals=30)], 1, said.append)
     made = with_best_fixed(played[0].rows)
     inputs = {"candidates": ["cost-lean", "one-per-host"], "over_time": {"regime": played[0].trace}}
     result = Result("selection", True, (3,), 1.0, inputs, made, summarise(made), [])
@@ -160,13 +163,64 @@ def test_pictures_and_tables_are_made_from_the_result(tmp_path: Path) -> None:
     assert "regime, default" in said[0]
 
 
+def finished() -> Result:
+    made = rows()
+    best = {workload: best_columns(made, workload) for workload in ("stationary", "regime")}
+    points = [{"gains_pct": dict.fromkeys(("cost_usd", "energy_kwh", "response_s", "sla_violation"), -12.0)}]
+    checked = claims(made, {"regime": points}, 60.0)
+    judged = {"regime/default": 0.95, "regime/cost-at-sla": 0.9}
+    training = {"metanet": [{"seed": s, "validation_j_over_best_fixed": judged, "mean": 0.925} for s in (1, 0)]}
+    inputs = {
+        "weights": {"default": {}},
+        "cost_at_sla": {"missed_usd": 3e-4},
+        "best_columns": best,
+        "training": training,
+        "models": {"metanet": "ab12"},
+    }
+    return Result("selection", False, (0, 1), 1200.0, inputs, made, summarise(made), checked)
+
+
+def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
+    found = blocks(finished())
+    document = tmp_path / "a.md"
+    document.write_text("".join(f"<!-- bench:{name} -->\nold\n<!-- /bench -->\n" for name in found))
+    rewrite(document, found)
+    text = document.read_text()
+    assert "\nold\n" not in text
+    assert "Seeds 0, 1 of the test split, 1,000 intervals, 20 minutes" in text
+    assert "a missed deadline costs 0.0003 USD" in text
+    assert "| `best-fixed` (`one-per-host`) | 0.1709 | 0.3618 | 5.53 | 2.0 |" in found["table-regime"]
+    # the bound is best, and every row is told against the best single policy
+    assert [line.split(" | ")[0] for line in found["table-stationary"].splitlines()[2:5]] == ["| `oracle`", "| `twin`", "| `metanet`"]
+    assert "| `metanet` | 0.1306 | 0.3015 | 5.83 | 3.0 | 0.7839 | 50.0 | 10.0 | 3 | -2.5 (-2.5 to -2.5) |" in found["table-stationary"]
+    assert [line.split(" | ")[0] for line in found["cost-at-sla-regime"].splitlines()[2:4]] == ["| `metanet`", "| `gosh`"]
+    assert "| regime | USD | 0.1507 (`gosh`) | 8 | +13 | -12 |" in found["gains"]
+    assert "| regime | `one-per-host` | -5.0 (-5.0 to -5.0) | -2.5 (-2.5 to -2.5) | switching pays |" in found["enough"]
+    assert "| stationary | cost-at-sla | -2.5 (-2.5 to -2.5) | +2.6 (+2.6 to +2.6) | 0.1306 | 3.0 |" in found["metanet"]
+    assert "| 1 (shipped) | 0.950 | 0.900 | 0.925 |" in found["seeds-metanet"]
+    assert found["digest-metanet"] == "sha256 of the weights: `ab12`"
+
+
 def test_the_plan_covers_both_workloads_sweep_and_sensitivity() -> None:
     cells = list(Plan((0, 1, 2, 3, 4), policies()).cells())
     default = [c for c in cells if c.scenario.name == "default" and "default" in c.weights]
     assert {(c.workload, c.seed) for c in default} == {(w, s) for w in ("stationary", "regime") for s in range(5)}
-    assert {c.scenario.name for c in cells} >= {"resume-5s", "mix-heavy", "arrivals-uniform"}
-    assert [set(c.swept) for c in cells[:2]] == [set(sweep())] * 2
+    assert {c.scenario.name for c in cells} >= {"resume-5s", "resume-30s-linger-3", "mix-heavy", "mix-light", "arrivals-uniform"}
+    assert [set(c.weights) for c in cells[:3]] == [{"default", "cost-at-sla", *sweep()}] * 2 + [{"default", "cost-at-sla"}]
     assert [c.workload for c in cells if c.search] == ["stationary", "regime"]
+    table = [c for c in default if not c.search]
+    assert {(p, key) for c in table for key, names in c.choosers.items() for p in names} >= {
+        (p, key) for p in ("metanet", "metanet-paper", "dqn", "ucb", "random") for key in ("default", "cost-at-sla")
+    }
+    assert all({"oracle", "twin"} <= set(c.choosers["default"]) for c in table)
+
+
+def test_the_max_min_search_adds_points_and_no_rows() -> None:
+    found = play(job(intervals=30, weights={"default": DEFAULT}, choosers={"default": ("ucb",)}, search=True))
+    assert len(found.max_min or []) > 3
+    assert found.rows == []
+    # nobody gains more in every column than the best row of each has
+    assert all(min(point["gains_pct"].values()) < 5 for point in found.max_min or [])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tiphys_cli.app import app
+from tiphys_models.scaling.learned import load_agent
 
 pytest.importorskip("torch")
 pytest.importorskip("numba")
@@ -47,6 +48,28 @@ def test_bad_inputs_of_selection_end_with_one_clear_line(options: list[str], mes
     result = CliRunner().invoke(app, ["train", "selection", "--out", str(tmp_path), *options])
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "bandit"], "no preset is called 'bandit'"),
+        (["--rounds", "0"], "from 1 on"),
+        (["--seeds", "x"], "seeds"),
+    ],
+)
+def test_bad_inputs_of_scaling_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "scaling", "--out", str(tmp_path), *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_scaling_agent_is_trained_and_written_as_it_will_be_served(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "scaling", "--out", str(tmp_path), "--preset", "q-table", "--rounds", "1", "--seeds", "0,1"])
+    assert result.exit_code == 0, result.stderr
+    agent = load_agent(tmp_path / "scaling-q-table.json")
+    assert agent.network.layers[0][0].shape == (5, 3)
+    assert {p.name for p in tmp_path.glob("*.json")} == {f"scaling-q-table{s}.json" for s in ("", "-0", "-1")}
 
 
 @pytest.mark.parametrize(

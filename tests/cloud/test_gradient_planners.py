@@ -162,7 +162,8 @@ def test_caution_avoids_what_is_uncertain() -> None:
     planner = gosh.make()
     now, waiting = state(fleet=make_fleet()), tasks(0, 1, 2, 0, 1, 2)
     apart, together = Plan(np.arange(6)), Plan(np.zeros(6, np.int64))
-    assert planner.deviation(now, waiting, together) > planner.deviation(now, waiting, apart)
+    first = gosh.first_board(now, waiting)
+    assert planner.deviation(now, waiting, together, first) > planner.deviation(now, waiting, apart, first)
 
 
 def test_forecasts_follow_what_runs() -> None:

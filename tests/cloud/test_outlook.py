@@ -8,7 +8,7 @@ from tiphys_models.cloud.draft import Draft, objective
 from tiphys_models.cloud.hosts import B2S, B8MS, power_w
 from tiphys_models.cloud.outlook import expected_outcome, finish_times
 from tiphys_models.cloud.repair import infeasible, repair
-from tiphys_models.cloud.score import DEFAULT, Divisors, Outcome, Weights
+from tiphys_models.cloud.score import DEFAULT, DIVISORS, Divisors, Outcome, Weights, cost_at_sla
 from tiphys_models.cloud.state import Plan
 from tiphys_models.cloud.tasks import expected_remaining
 
@@ -105,6 +105,13 @@ def test_shares_of_decisions_add_up_to_j() -> None:
     parts = [Outcome(0.1, 7.2e5, 2500.0, 30.0, 400), Outcome(0.06, 3.6e5, 3000.0, 20.0, 600)]
     total = sum(divisors.share(DEFAULT, p) for p in parts)
     assert total == pytest.approx(divisors.j(DEFAULT, 0.16, 0.3, 5.5, 0.05, 1000))
+
+
+def test_a_missed_deadline_costs_the_same_money_under_any_divisors() -> None:
+    outcomes = Outcome(usd=3e-4), Outcome(violations=1.0)
+    for divisors in DIVISORS.values():
+        bill, missed = (divisors.share(cost_at_sla(divisors, missed_usd=3e-4), outcome) for outcome in outcomes)
+        assert bill == pytest.approx(missed)
 
 
 def test_digests_tell_states_apart() -> None:

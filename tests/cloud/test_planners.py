@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.greedy import previous_plan
 from tiphys_models.planners.heuristics import CostLean, EnergyLean, FirstFit, OnePerHost, RandomHost
 from tiphys_models.planners.protocol import Planner
-from tiphys_models.planners.registry import COMPARATORS, HEURISTICS, candidates, make_planner
+from tiphys_models.planners.registry import COMPARATORS, FORECASTERS, HEURISTICS, candidates, make_planner
 
 ALL = (*HEURISTICS, *COMPARATORS)
 MOMENTS: tuple[tuple[CloudState, Tasks], ...] = (
@@ -51,6 +53,17 @@ def test_each_corner_beats_first_fit_and_random_on_its_own_objective(lean: Plann
 
     assert total(lean) <= total(FirstFit())
     assert total(lean) < total(RandomHost())
+
+
+@pytest.mark.parametrize("name", candidates())
+def test_only_forecasters_look_at_the_past_and_only_of_hosts_with_tasks(name: str) -> None:
+    now, waiting = state([] if name in FORECASTERS else [(0, 1), (2, 4)]), tasks(1, 3, 5)
+    rng = np.random.default_rng(0)
+    busy = replace(now, utilisation=rng.uniform(size=len(now.fleet)), history=rng.uniform(size=(40, len(now.fleet))))
+    assert busy.digest(waiting) != now.digest(waiting)
+    assert busy.digest(waiting, past=False) == now.digest(waiting, past=False)
+    first, second = (make_planner(name).assign(s, waiting, 7).host.tolist() for s in (now, busy))
+    assert first == second
 
 
 def test_full_hosts_leave_tasks_waiting() -> None:

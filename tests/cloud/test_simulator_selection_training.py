@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from tiphys_models.train.selection.blocks import blocks  # noqa: E402
 from tiphys_models.train.selection.fit import fit_surrogate  # noqa: E402
 from tiphys_models.train.selection.moments import Moments, gather, join  # noqa: E402
-from tiphys_models.train.selection.trainers import PRESETS, Preset, Trainer  # noqa: E402
+from tiphys_models.train.selection.trainers import PRESETS, Preset, Trainer, scenario_of  # noqa: E402
 
 TINY = {"episodes": 1, "intervals": 12, "epochs": 2, "validation_seeds": (0,), "validation_intervals": 10, "margins": (0.0,)}
 
@@ -74,6 +74,10 @@ def test_training_gives_an_artifact_that_serves_and_one_seed_gives_one_result(na
     assert written.card.feature_schema == first.schema
     if name == "metanet":
         assert load_surrogate(tmp_path / "metanet.json").candidates == HEURISTICS
+
+
+def test_one_episode_of_four_meets_hosts_that_resume() -> None:
+    assert [scenario_of(episode).resume_s for episode in range(8)] == [0, 0, 0, 5, 0, 0, 0, 30]
 
 
 def test_training_goes_on_with_the_episodes_it_finds(tmp_path: Path) -> None:

@@ -6,9 +6,21 @@ import json
 import re
 from pathlib import Path
 
-from tiphys_models.api.reasons import ConditionType, FallbackReason, ModelConditionType, ModelReason, NeutralReason, Reason
+from tiphys_models.api.reasons import (
+    ConditionType,
+    DecisionPhase,
+    FallbackReason,
+    MaskReason,
+    ModelConditionType,
+    ModelReason,
+    NeutralReason,
+    Reason,
+    ScalingConditionType,
+    ScalingReason,
+)
 from tiphys_models.features.schema import FEATURES
 from tiphys_models.policies.registry import PolicyName
+from tiphys_models.scaling.limits import LimitReason
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if path.is_file())
@@ -18,10 +30,13 @@ def test_every_reason_is_explained() -> None:
     text = (ROOT / "docs" / "conditions.md").read_text()
     for word in [*Reason, *NeutralReason, *FallbackReason]:
         assert f"`{word}`" in text, word
-    of_models = text[text.index("## Conditions of a LearnedModel") : text.index("## Why an answer was neutral")]
+    of_models = text[text.index("## Conditions of a LearnedModel") : text.index("## Conditions of a ScalingPolicy")]
     for word in ModelReason:
         assert f"`{word}`" in of_models, word
-    for condition in [*ConditionType, *ModelConditionType]:
+    of_scaling = text[text.index("## Conditions of a ScalingPolicy") : text.index("## Why an answer was neutral")]
+    for word in [*ScalingReason, *DecisionPhase, *MaskReason, *LimitReason]:
+        assert f"`{word}`" in of_scaling, word
+    for condition in [*ConditionType, *ModelConditionType, *ScalingConditionType]:
         assert condition in text
 
 

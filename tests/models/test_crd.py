@@ -11,6 +11,7 @@ from tests.builders import policy_object
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS
 from tiphys_models.api import crd
 from tiphys_models.api.learned_model import CARD_MAX_BYTES
+from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.domain.errors import InvalidInput
 
@@ -107,6 +108,6 @@ def test_the_model_takes_what_the_schema_takes(name: str) -> None:
 @pytest.mark.parametrize("sample", sorted((ROOT / "manifests" / "samples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_samples_are_valid_and_name_only_known_fields(sample: Path) -> None:
     for document in yaml.safe_load_all(sample.read_text()):
-        spec = parse_spec(document)
+        spec = parse_scaling(document) if document["kind"] == "ScalingPolicy" else parse_spec(document)
         known = spec.model_dump(by_alias=True, mode="json")
         assert set(document["spec"]) <= set(known)

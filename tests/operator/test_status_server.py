@@ -77,9 +77,14 @@ async def test_metrics_are_in_the_text_format_with_all_labels_from_the_start(pro
 
 
 async def test_there_are_few_series_whatever_happens(probe: Probe) -> None:
+    async def series() -> int:
+        return len([line for line in (await probe.get("/metrics"))[1].splitlines() if not line.startswith("#")])
+
+    at_first = await series()
     for index in range(1000):
         probe.metrics.count_policies({("Shadow", "True"): index, (f"mode-{index}", "True"): 1})
-    assert len([line for line in (await probe.get("/metrics"))[1].splitlines() if not line.startswith("#")]) < 150
+        probe.metrics.scaling.count([(f"mode-{index}", "True")], [f"reason-{index}"])
+    assert await series() == at_first < 300, "all there are, and all from the start"
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/metrics", 405), ("GET", "/", 404), ("GET", "/docs", 404)])

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tiphys_cli.bench import extender as extender_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
+from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
@@ -32,6 +33,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="a smaller run of the same 
 Out = Annotated[Path | None, typer.Option(help="directory for result.json and plots")]
 Check = Annotated[bool, typer.Option("--check", help="exit status 1 if a claim does not hold")]
 Seeds = Annotated[str, typer.Option(help="comma-separated seeds; each is measured by itself")]
+Docs = Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")]
 
 
 @bench_app.command()
@@ -99,14 +101,14 @@ def placement(
         Path | None, typer.Option(help="directory with invocation_traces.csv: one row a function, one column a minute")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
-    docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
+    docs: Docs = None,
 ) -> None:
     """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""
 
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import placement as placement_bench  # noqa: PLC0415 - numba, which few installations have
-            from tiphys_cli.bench.placement_docs import rewrite  # noqa: PLC0415
+            from tiphys_cli.bench.placement_docs import blocks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = placement_bench.Plan(parse_numbers(seeds, "seeds", least=0), trace_dir=trace_dir, quick=quick)
@@ -118,7 +120,7 @@ def placement(
             plan = replace(plan, models={**plan.models, "faasrank": model})
         result = placement_bench.run(plan, tell)
         for path in docs or ():
-            rewrite(path, result)
+            rewrite(path, blocks(result))
         return result
 
     result = _guarded(work)
@@ -174,6 +176,7 @@ def selection(
         Path | None, typer.Option(help="CSV of tasks, played beside the others: arrival_s, cpu_core_s, ram_mib, disk_mib, deadline_class")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    docs: Docs = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only measure the constants: scheduling times, divisors of J")] = False,
 ) -> None:
     """Planners, heuristics, selectors and bounds on the same tasks in the simulated cloud. Needs the extra `sim`."""
@@ -186,11 +189,15 @@ def selection(
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import selection as selection_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.selection_docs import blocks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         names = selection_bench.policies() if policies is None else tuple(policies.split(","))
         plan = selection_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, workload, quick, jobs)
-        return selection_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+        result = selection_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+        for path in docs or ():
+            rewrite(path, blocks(result))
+        return result
 
     result = _guarded(work)
     from tiphys_cli.bench.selection_tables import tables  # noqa: PLC0415
@@ -200,6 +207,53 @@ def selection(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
+@bench_app.command()
+def scaling(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = "0,1,2,3,4",
+    agents: Annotated[str | None, typer.Option(help="comma-separated scaling agents, and clairvoyant")] = None,
+    shape: Annotated[
+        list[Path] | None,
+        typer.Option(help="file with one rate a second per line, or CSV time,rps, played beside the named shapes; may be repeated"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    fluid: Annotated[bool, typer.Option("--fluid", help="the fast simulator instead of single requests")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only search the rules' settings, on the train split")] = False,
+) -> None:
+    """Scaling agents, rules and a clairvoyant on the same arrivals of a simulated service. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_cli.bench.scaling_constants import constants  # noqa: PLC0415
+
+        typer.echo(orjson.dumps(constants(Console(stderr=True).print), option=orjson.OPT_INDENT_2).decode())
+        return
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import scaling as scaling_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.scaling_play import playable  # noqa: PLC0415
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        names = playable() if agents is None else tuple(agents.split(","))
+        plan = scaling_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, tuple(shape or ()), quick, jobs, fluid)
+        if quick:
+            plan = replace(plan, seeds=plan.seeds[:2])
+        result = scaling_bench.run(plan, tell)
+        if out is not None:
+            from tiphys_cli.bench.scaling_plots import draw  # noqa: PLC0415
+
+            out.mkdir(parents=True, exist_ok=True)
+            draw(result, scaling_bench.over_time(plan), out)
+        return result
+
+    result = _guarded(work)
+    from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
+
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
@@ -215,7 +269,7 @@ def binding(
         Path | None, typer.Option(help="arrival times, played beside Poisson: seconds, one a line, or a CSV with a column TIMESTAMP")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
-    docs: Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")] = None,
+    docs: Docs = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only fit the tick version of the queues to the event version")] = False,
 ) -> None:
     """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
@@ -229,7 +283,7 @@ def binding(
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import binding as binding_bench  # noqa: PLC0415 - numba, which few installations have
-            from tiphys_cli.bench.binding_docs import rewrite  # noqa: PLC0415
+            from tiphys_cli.bench.binding_docs import blocks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs)
@@ -237,7 +291,7 @@ def binding(
             plan = replace(plan, policies=tuple(policies.split(",")))
         result = binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
         for path in docs or ():
-            rewrite(path, result)
+            rewrite(path, blocks(result))
         return result
 
     result = _guarded(work)

@@ -1,19 +1,13 @@
-"""The tables of documents, rewritten from a result: what stands between `<!-- bench:NAME -->` and `<!-- /bench -->`.
-
-So a figure in a document can only come from a run, and a reader sees in the text which parts a run has written.
-"""
+"""The tables that documents have of `tiphys bench placement`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from tiphys_cli.bench.documents import claim_line, table
 from tiphys_cli.bench.report import Result, Row
-from tiphys_models.domain.errors import InvalidInput
 
-_BLOCK = re.compile(r"<!-- bench:(?P<name>[a-z0-9-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
 _SCENARIO_POLICIES = ("least-connections", "static-rank", "static-rank-tuned", "warm-first", "faasrank", "clairvoyant")
 _COLUMNS = {
     "mean_s": ("mean s", ".2f"),
@@ -26,26 +20,8 @@ _COLUMNS = {
 _OVER = ("static-rank", "least-connections", "warm-first")
 
 
-def rewrite(path: Path, result: Result) -> None:
-    """Every marked block of the document."""
-    rewrite_blocks(path, _blocks(result))
-
-
-def rewrite_blocks(path: Path, blocks: Mapping[str, str]) -> None:
-    """Replace every marked block of the document; InvalidInput names a mark that nothing belongs to."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"--docs: cannot read {path}: {error.strerror}") from error
-    unknown = sorted({match["name"] for match in _BLOCK.finditer(text)} - set(blocks))
-    if unknown:
-        raise InvalidInput(f"--docs: {path} has a block {unknown[0]!r}, which is none of {', '.join(blocks)}")
-    path.write_text(
-        _BLOCK.sub(lambda match: f"<!-- bench:{match['name']} -->\n{blocks[match['name']]}\n<!-- /bench -->", text), encoding="utf-8"
-    )
-
-
-def _blocks(result: Result) -> Mapping[str, str]:
+def blocks(result: Result) -> Mapping[str, str]:
+    """By name."""
     training: Mapping[str, Sequence[Row]] = result.inputs.get("training", {})
     seeds = {f"seeds-{policy}": _seeds(found) for policy, found in training.items()}
     return {
@@ -87,7 +63,7 @@ def _policies(result: Result) -> str:
         means = [_mean(found.get(policy), _COLUMNS[metric][1]) for metric, found in columns.items()]
         lines.append([f"`{policy}`", _interval(percents[policy]), *means, _interval(azure.get(policy))])
     titles = (title for title, _ in _COLUMNS.values())
-    return markdown_table(("policy", "M1–M10, % of hashing", *titles, "Azure rows, % of hashing"), lines)
+    return table(("policy", "M1–M10, % of hashing", *titles, "Azure rows, % of hashing"), lines)
 
 
 def _short(result: Result) -> str:
@@ -95,7 +71,7 @@ def _short(result: Result) -> str:
     percents, azure, p99 = figures("default"), figures("default", "azure"), figures("default", metric="p99_s")
     chosen = [p for p in ("hashing", *_SCENARIO_POLICIES) if p in percents]
     lines = [[f"`{p}`", _interval(percents[p]), _mean(p99.get(p), ".1f"), _interval(azure.get(p))] for p in chosen]
-    return markdown_table(("policy", "mean completion, % of hashing", "p99 s", "on rows of the Azure trace"), lines)
+    return table(("policy", "mean completion, % of hashing", "p99 s", "on rows of the Azure trace"), lines)
 
 
 def _workloads(result: Result) -> str:
@@ -105,7 +81,7 @@ def _workloads(result: Result) -> str:
     for workload in figures.workloads():
         found = figures("default", workload)
         lines.append([workload, *(_mean(found.get(p), ".1f") for p in policies)])
-    return markdown_table(("workload", *(f"`{p}`" for p in policies)), lines)
+    return table(("workload", *(f"`{p}`" for p in policies)), lines)
 
 
 def _scenarios(result: Result) -> str:
@@ -116,17 +92,16 @@ def _scenarios(result: Result) -> str:
         ratios = [_interval(figures(scenario, metric=f"over {other}").get("faasrank"), ".2f") for other in _OVER]
         lines.append([scenario, str(found["hashing"]["n"]), *(_mean(found.get(p), ".1f") for p in _SCENARIO_POLICIES), *ratios])
     head = ("scenario", "seeds", *(f"`{p}`" for p in _SCENARIO_POLICIES), *(f"`faasrank` ÷ `{p}`" for p in _OVER))
-    return markdown_table(head, lines)
+    return table(head, lines)
 
 
 def _claims(result: Result) -> str:
-    lines = [[c.id, "" if c.value is None else f"{c.value:.4g}", c.bound, "holds" if c.holds else "**does not hold**"]
-             for c in result.claims if not c.id.startswith("never-behind") or not c.holds]  # fmt: skip
+    lines = [claim_line(c) for c in result.claims if not c.id.startswith("never-behind") or not c.holds]
     behind = [c for c in result.claims if c.id.startswith("never-behind") and c.holds and c.value is not None]
     if behind:
         worst = max(behind, key=lambda c: c.value or 0.0)
         lines.append([f"never-behind-…: the other {len(behind)}, largest ({worst.id})", f"{worst.value:.4g}", worst.bound, "hold"])
-    return markdown_table(("claim", "value", "bound", ""), lines)
+    return table(("claim", "value", "bound", ""), lines)
 
 
 def _seeds(found: Sequence[Row]) -> str:
@@ -135,25 +110,18 @@ def _seeds(found: Sequence[Row]) -> str:
          str(s["best_step"]), str(s["episodes"]), f"{s['seconds']:.0f}"]
         for index, s in enumerate(found)
     ]  # fmt: skip
-    return markdown_table(("training seed", "validation, % of hashing", "test, % of hashing", "best step", "episodes", "seconds"), lines)
+    return table(("training seed", "validation, % of hashing", "test, % of hashing", "best step", "episodes", "seconds"), lines)
 
 
 def _speed(result: Result) -> str:
     found = [s for s in result.summary if s["metric"] == "calls_per_s"]
-    return markdown_table(
+    return table(
         ("policy", "calls/s, median round", "fastest"), [[f"`{s['policy']}`", f"{s['median']:,}", f"{s['fastest']:,}"] for s in found]
     )
 
 
 def _digests(result: Result) -> str:
-    return markdown_table(
-        ("model", "sha256 of the weights"), [[f"`{policy}`", f"`{digest}`"] for policy, digest in result.inputs["models"].items()]
-    )
-
-
-def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """One line a row."""
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+    return table(("model", "sha256 of the weights"), [[f"`{policy}`", f"`{digest}`"] for policy, digest in result.inputs["models"].items()])
 
 
 def _mean(row: Mapping[str, Any] | None, form: str) -> str:

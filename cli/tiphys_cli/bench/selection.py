@@ -14,13 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.selection_claims import claims
 from tiphys_cli.bench.selection_play import Job, Played, play_all
-from tiphys_cli.bench.selection_summary import best_columns, summarise, with_best_fixed
+from tiphys_cli.bench.selection_summary import BASELINES, best_columns, summarise, with_best_fixed
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.cloud.bill import SCHEDULING_TIMES
-from tiphys_models.cloud.score import COST_AT_SLA, DEFAULT, DIVISORS, Divisors, Weights
+from tiphys_models.cloud.score import DEFAULT, DIVISORS, MISSED_USD, Divisors, Weights, cost_at_sla
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.planners.registry import candidates
 from tiphys_models.selectors.registry import entries as selector_entries
@@ -28,6 +30,8 @@ from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, SENSITIVITY
 from tiphys_models.sim.cloud.workloads import INTERVALS, WORKLOADS, read_workload
 
 BOUNDS = ("oracle", "twin")
+_SEARCHED, _VARIED = 300, 500
+"""Intervals of the max-min search (two blocks of every rate of the regime workload) and of the sensitivity rows."""
 _SWEEP: tuple[tuple[float, float, float, float], ...] = (
     (0.7, 0.1, 0.1, 0.1), (0.1, 0.7, 0.1, 0.1), (0.1, 0.1, 0.7, 0.1), (0.4, 0.4, 0.1, 0.1), (0.4, 0.1, 0.4, 0.1), (0.1, 0.4, 0.4, 0.1),
 )  # fmt: skip
@@ -60,22 +64,32 @@ class Plan:
         return 150 if self.quick else INTERVALS
 
     def cells(self) -> Iterator[Job]:
-        """The published table, its first seed with the weight sweep and the max-min search; then one choice changed at a time."""
+        """The published table, its first seed with the weight sweep; then one choice changed at a time, and the max-min search.
+
+        What calls every planner at every interval is played no more often than a claim or a table needs: bounds under the default
+        weights, the search and the sensitivity rows on one seed's first intervals.
+        """
         workloads = WORKLOADS if self.file is None else (*WORKLOADS, str(self.file))
         fixed = tuple(p for p in self.policies if p in candidates())
         choosers = tuple(p for p in self.policies if p not in candidates())
-        swept = tuple(p for p in ("metanet", "twin") if p in self.policies)
+        metanet = tuple(p for p in choosers if p == "metanet")
+        played = {"default": choosers, "cost-at-sla": tuple(p for p in choosers if p not in BOUNDS)}
         for seed in self.seeds:
             for workload in workloads:
                 first = seed == self.seeds[0] and workload in WORKLOADS
+                swept = sweep() if first else {}
+                published = {"default": DEFAULT, "cost-at-sla": cost_at_sla(DIVISORS.get(workload, DIVISORS["stationary"]))}
                 yield Job(
-                    workload, DEFAULT_SCENARIO, seed, self.intervals, {"default": DEFAULT, "cost-at-sla": COST_AT_SLA}, fixed, choosers,
-                    sweep() if first else {}, swept, search=first, trace=first,
+                    workload, DEFAULT_SCENARIO, seed, self.intervals, published | swept, fixed,
+                    played | dict.fromkeys(swept, metanet), trace=first,
                 )  # fmt: skip
+        one = {"default": DEFAULT}
         for workload in WORKLOADS:
+            if "oracle" in choosers and fixed:
+                intervals, others = min(self.intervals, _SEARCHED), tuple(p for p in choosers if p in BASELINES)
+                yield Job(workload, DEFAULT_SCENARIO, self.seeds[0], intervals, one, fixed, {"default": others}, search=True)
             for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
-                lean = tuple(p for p in ("metanet",) if p in self.policies)
-                yield Job(workload, scenario, self.seeds[0], self.intervals, {"default": DEFAULT}, fixed, lean)
+                yield Job(workload, scenario, self.seeds[0], min(self.intervals, _VARIED), one, fixed, {"default": metanet})
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
@@ -97,9 +111,11 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
 def _inputs(plan: Plan, played: list[Played], rows: list[Row], file_digest: str | None) -> dict[str, Any]:
     return {
         "j": {"weights": _named(DEFAULT), "divisors": {name: _divisors(DIVISORS[name]) for name in WORKLOADS}},
-        "weights": {name: _named(w) for name, w in {"default": DEFAULT, "cost-at-sla": COST_AT_SLA, **sweep()}.items()},
+        "weights": {name: _named(w) for name, w in {"default": DEFAULT, **sweep()}.items()},
+        "cost_at_sla": {"missed_usd": MISSED_USD, "weights": {name: _named(cost_at_sla(DIVISORS[name])) for name in WORKLOADS}},
         "candidates": [p for p in plan.policies if p in candidates()],
         "models": {name: _digest(name) for name in plan.policies if _digest(name)},
+        "training": {name: _training(name) for name in plan.policies if _training(name)},
         "scheduling_times": {name: asdict(line) for name, line in SCHEDULING_TIMES.items() if name in plan.policies},
         "workload_file": None if plan.file is None else {"name": plan.file.name, "sha256": file_digest},
         "best_columns": {workload: best_columns(rows, workload) for workload in WORKLOADS},
@@ -120,3 +136,11 @@ def _divisors(d: Divisors) -> Row:
 def _digest(name: str) -> str | None:
     path = WEIGHTS / f"{name}.safetensors"
     return sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+
+def _training(name: str) -> list[Row]:
+    """What the card tells of each training seed, the shipped one first."""
+    path = WEIGHTS / f"{name}.json"
+    card = orjson.loads(path.read_bytes()) if path.exists() else {}
+    shipped = card.get("training", {}).get("seed")
+    return sorted(card.get("training_seeds", []), key=lambda seed: bool(seed["seed"] != shipped))

@@ -39,14 +39,10 @@ class Job:
     intervals: int
     weights: dict[str, Weights]
     fixed: tuple[str, ...]
-    choosers: tuple[str, ...]
-    """Played under each of `weights`."""
-    swept: dict[str, Weights] = field(default_factory=dict)
-    """Further weights, for the Pareto plot."""
-    sweepers: tuple[str, ...] = ()
-    """Who is played under those."""
+    choosers: dict[str, tuple[str, ...]]
+    """Who is played under which of `weights`."""
     search: bool = False
-    """Whether to look for the max-min oracle."""
+    """Only look for the max-min oracle: rows are what it is compared with, and in no table."""
     trace: bool = False
 
     @property
@@ -108,23 +104,19 @@ def play(job: Job) -> Played:
     records: dict[str, Records] = {}
     for name in job.fixed:
         records[name] = run(workload, planners, Fixed(name), job.scenario)
-        result.rows += [_row(job, workload, divisors, (key, weights), name, records[name]) for key, weights in _all_weights(job)]
-    for key, weights in _all_weights(job):
-        for name in job.choosers if key in job.weights else job.sweepers:
-            found = run(workload, planners, _chooser(name, names, weights, divisors, job), job.scenario)
-            result.rows.append(_row(job, workload, divisors, (key, weights), name, found))
+        result.rows += [_row(job, workload, divisors, key, name, records[name]) for key in job.weights]
+    for key, choosers in job.choosers.items():
+        for name in choosers:
+            found = run(workload, planners, _chooser(name, names, job.weights[key], divisors, job), job.scenario)
+            result.rows.append(_row(job, workload, divisors, key, name, found))
             if key == "default":
                 records[name] = found
     if job.trace:
         result.trace = _trace(records)
-    if job.search and "oracle" in job.choosers:
-        result.max_min = _search(workload, planners, records, divisors)
+    if job.search:
+        result.max_min, result.rows = _search(workload, planners, records, divisors), []
     result.calls, result.repaired = planners.calls, planners.repaired
     return result
-
-
-def _all_weights(job: Job) -> list[tuple[str, Weights]]:
-    return [*job.weights.items(), *job.swept.items()]
 
 
 def _chooser(name: str, names: tuple[str, ...], weights: Weights, divisors: Divisors, job: Job) -> Chooser:
@@ -138,10 +130,10 @@ def _chooser(name: str, names: tuple[str, ...], weights: Weights, divisors: Divi
     return Selected(make_selector(name, names, weights, divisors, int(rng.integers(2**31))), weights, divisors)
 
 
-def _row(job: Job, workload: Workload, divisors: Divisors, weights: tuple[str, Weights], policy: str, r: Records) -> Row:
-    j = divisors.j(weights[1], r.cost_usd, r.energy_kwh, r.response_s, r.sla_violation, workload.intervals)
+def _row(job: Job, workload: Workload, divisors: Divisors, key: str, policy: str, r: Records) -> Row:
+    j = divisors.j(job.weights[key], r.cost_usd, r.energy_kwh, r.response_s, r.sla_violation, workload.intervals)
     return {
-        "policy": policy, "workload": job.label, "scenario": job.scenario.name, "weights": weights[0], "seed": job.seed,
+        "policy": policy, "workload": job.label, "scenario": job.scenario.name, "weights": key, "seed": job.seed,
         "intervals": workload.intervals, "tasks": r.tasks, "cost_usd": r.cost_usd, "energy_kwh": r.energy_kwh, "response_s": r.response_s,
         "sla_violation": r.sla_violation, "j": j, "cpu_pct": r.cpu_pct, "scheduling_s": r.scheduling_s, "switches": r.switches,
     }  # fmt: skip
@@ -158,13 +150,13 @@ def _trace(records: dict[str, Records]) -> Row:
 
 
 def _search(workload: Workload, planners: Planners, records: dict[str, Records], divisors: Divisors) -> list[Row]:
-    rows = [columns(r) for name, r in records.items() if name in (*planners.names, "ucb", "dqn")]
-    points = max_min(workload, planners, np.min(rows, axis=0), divisors)
+    best = np.min([columns(r) for r in records.values()], axis=0)
     keys = ("cost_usd", "energy_kwh", "response_s", "sla_violation")
     return [
         {
             "weights": dict(zip(keys, (p.weights.cost, p.weights.energy, p.weights.response, p.weights.violation), strict=True)),
             "gains_pct": dict(zip(keys, p.gains_pct, strict=True)),
+            "intervals": workload.intervals,
         }
-        for p in points
+        for p in max_min(workload, planners, best, divisors)
     ]

@@ -50,7 +50,7 @@ def _over_time(trace: Row, colours: dict[str, str], title: str, path: Path) -> N
 
 
 def _pareto(result: Result, workload: str, colours: dict[str, str], path: Path) -> None:
-    """One dot a single policy, one line a selector over the sweep's weights."""
+    """One dot a single policy, one square a point of the sweep (means over the seeds that were played under its weights)."""
     means: dict[tuple[str, str], dict[str, float]] = {}
     for s in result.summary:
         if s["workload"] == workload and s["scenario"] == "default":
@@ -61,13 +61,12 @@ def _pareto(result: Result, workload: str, colours: dict[str, str], path: Path) 
             if weights == "default" and policy in SINGLE:
                 axes.scatter(figures["cost_usd"], figures[key], color=colours.get(policy), s=40, zorder=3)
                 axes.annotate(policy, (figures["cost_usd"], figures[key]), fontsize=7, xytext=(4, 4), textcoords="offset points")
-        for policy, marker in (("metanet", "s"), ("twin", "^")):
-            swept = (f for (p, w), f in means.items() if p == policy and w != "cost-at-sla")
-            points = sorted((f["cost_usd"], f[key]) for f in swept)
-            if points:
-                axes.plot(*zip(*points, strict=True), marker=marker, linewidth=0.8, color="#222222", alpha=0.6, label=policy)
+        points = sorted((f["cost_usd"], f[key]) for (p, _), f in means.items() if p == "metanet")
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="s", linewidth=0.8, color="#222222", alpha=0.6, label="metanet")
         axes.set_xlabel("USD")
         axes.set_ylabel(label)
-        axes.legend(fontsize=8)
-    figure.suptitle(f"{workload}: single policies, and selectors over a sweep of weights")
+        if points:
+            axes.legend(fontsize=8)
+    figure.suptitle(f"{workload}: single policies, and metanet over a sweep of weights")
     figure.savefig(path)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tiphys_cli.cluster import host
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.identity import identity_of
 from tiphys_cli.cluster.processes import ProcessTable, spawn
@@ -47,8 +48,9 @@ class Run:
         return pid if pid and identity_of(pid) == owner.get("identity") else None
 
     def remove(self) -> None:
-        """End its processes in order, then delete it."""
+        """End its processes in order, undo what it changed on the host, then delete it."""
         ProcessTable(self.path).stop_all()
+        host.restore(self.path)
         shutil.rmtree(self.path, ignore_errors=True)
 
 

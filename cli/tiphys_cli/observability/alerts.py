@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from tiphys_cli.observability import scaling
 from tiphys_cli.observability.queries import (
     LATENCY_OBJECTIVE,
     SCHEDULER,
@@ -15,37 +15,9 @@ from tiphys_cli.observability.queries import (
     slow_ratio,
     trouble_ratio,
 )
+from tiphys_cli.observability.rules import Alert
 
-RUNBOOK_URL = "https://github.com/tiphys-io/tiphys/blob/main/docs/runbook.md"
 _WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d")
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One alerting rule."""
-
-    name: str
-    severity: Literal["critical", "warning", "info"]
-    pending: str
-    """How long the expression must hold: a Prometheus duration."""
-    expr: str
-    summary: str
-    description: str
-    """May hold Prometheus templates, such as `{{ $value }}`."""
-
-    def rule(self) -> dict[str, Any]:
-        """As Prometheus reads it."""
-        return {
-            "alert": self.name,
-            "expr": self.expr,
-            "for": self.pending,
-            "labels": {"severity": self.severity},
-            "annotations": {
-                "summary": self.summary,
-                "description": self.description,
-                "runbook_url": f"{RUNBOOK_URL}#{self.name.lower()}",
-            },
-        }
 
 
 def recording_rules() -> list[dict[str, str]]:
@@ -61,7 +33,7 @@ def recording_rules() -> list[dict[str, str]]:
 
 def alerts() -> list[Alert]:
     """All alerts, the scheduler's first."""
-    return [*_scheduling(), *_extender(), *_inputs(), *_selection(), *_operator(), *_binder()]
+    return [*_scheduling(), *_extender(), *_inputs(), *_selection(), *scaling.alerts(), *_operator(), *_binder()]
 
 
 def rule_file() -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tiphys_cli.observability.alerts import Alert, alerts
+from tiphys_cli.observability import scaling
+from tiphys_cli.observability.alerts import alerts
+from tiphys_cli.observability.rules import Alert, Entry
 
 _HEAD = """# Runbook
 
@@ -16,16 +16,6 @@ Commands assume the release `tiphys` in namespace `tiphys-system`. Two things he
 - The kill switch makes every answer neutral within a second, without a restart; the default plugins then decide alone:
   `kubectl -n tiphys-system patch configmap tiphys-switch --type merge --patch '{"data":{"enabled":"false"}}'`
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The sections of one alert."""
-
-    meaning: str
-    impact: str
-    diagnosis: tuple[str, ...]
-    mitigation: tuple[str, ...]
 
 
 ENTRIES: dict[str, Entry] = {
@@ -333,7 +323,7 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("Mend the platform's client, or set `binder.leaseSeconds` to the length of its longest calls.",),
     ),
-}
+} | scaling.ENTRIES
 
 
 def runbook() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from tiphys_models.binding import registry as binding
 from tiphys_models.planners import registry as planners
 from tiphys_models.policies.registry import entries
+from tiphys_models.scaling import registry as agents
 from tiphys_models.selectors import registry as selectors
 
 
@@ -21,8 +22,11 @@ def rows() -> list[dict[str, Any]]:
     selecting = [
         _row(e.name, "selector", learned=e.learned, text=_doc(f"{selectors.__package__}.{e.module}", None)) for e in selectors.entries()
     ]
+    scaling = [
+        _row(e.name, "scaling agent", learned=e.learned, text=_doc(f"{agents.__package__}.{e.module}", e.make)) for e in agents.entries()
+    ]
     streams = [_row(e.name, "binding", learned=e.learned, text=e.summary) for e in binding.entries()]
-    return [*placement, *planning, *selecting, *streams]
+    return [*placement, *planning, *selecting, *scaling, *streams]
 
 
 def _row(name: str, kind: str, *, learned: bool, text: str) -> dict[str, Any]:
@@ -30,8 +34,8 @@ def _row(name: str, kind: str, *, learned: bool, text: str) -> dict[str, Any]:
 
 
 def _doc(module: str, factory: str | None) -> str:
-    """A class's own first line; a module's where a function makes the object."""
+    """A class's own first line; the module's where a function makes the object, unless that says something itself."""
     found = import_module(module)
     made = getattr(found, factory) if factory else None
-    text = (made.__doc__ if isinstance(made, type) else found.__doc__) or ""
+    text = (made.__doc__ if isinstance(made, type) or factory not in (None, "make") else found.__doc__) or ""
     return text.strip().split("\n", 1)[0]

@@ -99,6 +99,8 @@ def programs() -> dict[str, Program]:
         Program("helm", Module("helm", "helm.sh/helm/v4"), "helm.sh/helm/v4/cmd/helm"),
         Program("prometheus", prometheus, "github.com/prometheus/prometheus/cmd/prometheus"),
         Program("promtool", prometheus, "github.com/prometheus/prometheus/cmd/promtool"),
+        Program("kind", Module("kind", "sigs.k8s.io/kind"), "sigs.k8s.io/kind", on_demand=True),
+        Program("coredns", Module("coredns", "github.com/coredns/coredns"), "github.com/coredns/coredns", on_demand=True),
         Program("helm3", Module("helm3", "helm.sh/helm/v3"), "helm.sh/helm/v3/cmd/helm", on_demand=True),
         *(Program(f"{name}@1.35", previous, f"k8s.io/kubernetes/cmd/{name}", on_demand=True) for name in _KUBERNETES),
     ]

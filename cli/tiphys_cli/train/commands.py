@@ -17,6 +17,7 @@ from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
 from tiphys_cli.train.binding import train_binding
 from tiphys_cli.train.planners import planners
+from tiphys_cli.train.scaling import train_scaling
 from tiphys_cli.train.selection import train_selection
 from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
@@ -75,18 +76,38 @@ def placement(
 @train_app.command()
 def selection(
     preset: Annotated[
-        str, typer.Option(help="metanet, metanet-paper, dqn, or ucb (tunes its constant on the calibration split)")
+        str, typer.Option(help="metanet, metanet-paper, dqn; or a constant: ucb (its c), cost-at-sla (its price of a missed deadline)")
     ] = "metanet",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts and labelled episodes")] = Path("out/train/selection"),
     episodes: Annotated[int | None, typer.Option(help="episodes a workload and round instead of the preset's")] = None,
     intervals: Annotated[int | None, typer.Option(help="intervals an episode instead of the preset's; validation is no longer")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the episodes in --out")] = False,
+    resuming: Annotated[bool, typer.Option("--resuming", help="every fourth episode on hosts that take their time to resume")] = False,
 ) -> None:
     """Train selectors of interval planners; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
-        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, errors)
+        train_selection(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, intervals, resume, resuming, errors)
+    except InvalidInput as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except TiphysError as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+@train_app.command()
+def scaling(
+    preset: Annotated[str, typer.Option(help="combined, dqn-vertical, dqn-vertical-published, dqn-horizontal or q-table")] = "combined",
+    seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
+    out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/scaling"),
+    rounds: Annotated[int | None, typer.Option(help="batches of episodes instead of the preset's")] = None,
+) -> None:
+    """Train scaling agents; of several seeds the best by validation becomes scaling-NAME.json beside scaling-NAME.safetensors."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

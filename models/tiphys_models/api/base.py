@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 
-def _whole_number(value: Any) -> Any:
+def whole_number(value: Any) -> Any:
     """What the API server takes for an integer: 5 and 5.0, but neither "5" nor true (pydantic would take all four)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports ValueErrors
@@ -20,7 +20,7 @@ def without_nulls(data: Any) -> Any:
     return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
-Integer = Annotated[int, BeforeValidator(_whole_number)]
+Integer = Annotated[int, BeforeValidator(whole_number)]
 
 
 class Api(BaseModel):

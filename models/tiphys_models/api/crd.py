@@ -18,9 +18,11 @@ from pydantic import BaseModel
 
 from tiphys_models.api import learned_model as lm
 from tiphys_models.api import placement_plan as pp
+from tiphys_models.api import scaling_policy as scp
 from tiphys_models.api import selection
 from tiphys_models.api.base import CelRule
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
+from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.api.scheduling_policy import (
     CEL_RULES,
     GROUP,
@@ -87,6 +89,12 @@ def _policy_rules(schema: dict[str, Any]) -> None:
 
 def _weights_rules(schema: dict[str, Any]) -> None:
     schema["properties"]["weights"]["x-kubernetes-validations"] = _rules(lm.WEIGHTS_RULES)
+
+
+def _scaling_rules(schema: dict[str, Any]) -> None:
+    parts = schema["properties"]
+    parts["horizontal"]["x-kubernetes-validations"] = _rules(scp.HORIZONTAL_RULES)
+    parts["vertical"]["x-kubernetes-validations"] = _rules(scp.VERTICAL_RULES)
 
 
 def _of_condition(kind: str, field: str) -> str:
@@ -163,7 +171,33 @@ PLACEMENT_PLAN = Resource(
     ),
     rules=(),
 )
-RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN)
+SCALING_POLICY = Resource(
+    kind=scp.KIND,
+    plural=scp.PLURAL,
+    short_name="scp",
+    description="How many pods a workload has and how much CPU each, decided together for a latency objective.",
+    source="scaling_policy.py",
+    spec=scp.ScalingPolicySpec,
+    status=ScalingPolicyStatus,
+    spec_description="What the user wants.",
+    columns=(
+        ("Target", "string", ".spec.targetRef.name", "The workload.", 0),
+        ("Mode", "string", ".spec.mode", "Off, Recommend or Active.", 0),
+        ("Agent", "string", ".spec.agent.kind", "Who decides.", 0),
+        ("Replicas", "integer", ".status.current.replicas", "Pods there are.", 0),
+        ("CPU-M", "integer", ".status.current.cpuMilli", "CPU limit of each, in millicores.", 0),
+        ("Want-Replicas", "integer", ".status.desired.replicas", "Pods there should be.", 0),
+        ("Want-CPU-M", "integer", ".status.desired.cpuMilli", "CPU limit each should have.", 0),
+        ("Ready", "string", _of_condition("Ready", "status"), "Whether decisions are made.", 0),
+        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
+        ("Phase", "string", ".status.lastDecision.phase", "Fate of the last decision.", 1),
+        ("Conflict", "string", _of_condition("Conflict", "reason"), "Who else scales it.", 1),
+        _AGE,
+    ),
+    rules=scp.CEL_RULES,
+    inner_rules=_scaling_rules,
+)
+RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN, SCALING_POLICY)
 
 # What pydantic writes and the API server takes as it is. Everything else is translated below or an error.
 _KEPT = frozenset(

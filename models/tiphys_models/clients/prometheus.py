@@ -17,7 +17,7 @@ from tiphys_models.features.schema import IDLE_INSTANCES_QUERY, IDLE_TIMES_QUERY
 
 
 class PrometheusClient:
-    """Reads node readings, idle instances and call profiles from one Prometheus."""
+    """Reads node readings, idle instances, call profiles and raw samples from one Prometheus."""
 
     def __init__(self, url: str, *, window_s: int, node_label: str = "node", timeout_s: float = 5.0) -> None:
         self._url = url.rstrip("/")
@@ -73,7 +73,18 @@ class PrometheusClient:
         """What runtimes report of their functions; {} where none does."""
         return profiles_of(await self._query(PROFILE_QUERY, ("function", "quantity")))
 
+    async def ranges(self, promql: str) -> Any:
+        """The whole answer to a query that selects a range of raw samples."""
+        body = await self._ask(promql)
+        try:
+            return await asyncio.to_thread(orjson.loads, body)
+        except orjson.JSONDecodeError as error:
+            raise Unavailable(f"Prometheus sent something that is no JSON: {error!r}") from error
+
     async def _query(self, promql: str, labels: Sequence[str]) -> list[Sample]:
+        return await asyncio.to_thread(_parsed, await self._ask(promql), labels)
+
+    async def _ask(self, promql: str) -> bytes:
         if self._session is None:
             raise Unavailable("the client is not open: use it in an async with block")
         try:
@@ -83,7 +94,7 @@ class PrometheusClient:
                     raise Unavailable(f"Prometheus answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"Prometheus at {self._url}: {error or type(error).__name__}") from error
-        return await asyncio.to_thread(_parsed, body, labels)
+        return body
 
 
 def _parsed(body: bytes, labels: Sequence[str]) -> list[Sample]:

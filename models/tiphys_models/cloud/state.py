@@ -93,14 +93,17 @@ class CloudState:
         remaining = self.running.remaining_core_s * np.maximum(factor, 0.05)[self.running.host]
         return replace(self, running=replace(self.running, remaining_core_s=remaining))
 
-    def digest(self, tasks: Tasks) -> int:
-        """63 bits that are equal exactly for equal states and tasks: the seed of planners, the key of kept plans."""
+    def digest(self, tasks: Tasks, *, past: bool = True) -> int:
+        """63 bits that are equal exactly for equal states and tasks: the seed of planners, the key of kept plans.
+
+        Without the `past`, equal also for states that differ only in how busy hosts were: forecasters alone look at that.
+        """
         made = blake2b(digest_size=8)
         made.update(np.array([self.time_s, self.interval_s, self.resume_s]).tobytes())
         for column in (
             self.fleet.type_of, self.fleet.pool, *_columns(tasks), *_columns(self.running.tasks), self.running.host,
-            self.running.used_core_s, self.running.remaining_core_s, self.awake, self.utilisation, self.history,
-            self.previous_application, self.previous_host,
+            self.running.used_core_s, self.running.remaining_core_s, self.awake, self.previous_application, self.previous_host,
+            *((self.utilisation, self.history) if past else ()),
         ):  # fmt: skip
             made.update(np.ascontiguousarray(column).tobytes() + b"|")
         return int.from_bytes(made.digest(), "little") >> 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from tiphys_models.domain.errors import InvalidInput
@@ -47,3 +47,8 @@ def timestamp_s(text: str | None) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise InvalidInput(f"{text[:40]!r} is not an RFC 3339 time") from None
+
+
+def rfc3339(at_s: float) -> str:
+    """A time as the API server takes it, whole seconds."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

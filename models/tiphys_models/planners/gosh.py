@@ -60,20 +60,26 @@ class Gosh:
         plans = distinct([*starts, *proposals(state, tasks, starts, propose)])
         finished = distinct([*plans, *(polish(state, tasks, plan, OBJECTIVE)[0] for plan in plans)])
         judged = [polish(state, tasks, plan, OBJECTIVE, rounds=0) for plan in finished]
-        return min(judged, key=lambda f: f[1] + self.kappa * self.deviation(state, tasks, f[0]) / len(tasks))[0]
+        first = first_board(state, tasks)
+        return min(judged, key=lambda f: f[1] + self.kappa * self.deviation(state, tasks, f[0], first) / len(tasks))[0]
 
-    def deviation(self, state: CloudState, tasks: Tasks, plan: Plan) -> float:
-        """Standard deviation of a plan's value, in units of one task's reference."""
+    def deviation(self, state: CloudState, tasks: Tasks, plan: Plan, first: Board) -> float:
+        """Standard deviation of a plan's value, in units of one task's reference; `first`: `first_board`, made once for all plans."""
         variance = 0.0
         before = np.full(len(tasks), UNPLACED, np.int64)
-        for rows in batches(len(tasks)):
-            board = make_board(state, tasks, rows, before)
+        for index, rows in enumerate(batches(len(tasks))):
+            board = make_board(state, tasks, rows, before) if index else first
             columns = board.columns_of(plan.host[rows])
             (_, v), _ = _network(board, one_hot(columns, len(board.hosts)), self.weights)
             used = np.unique(columns)
             variance += float(v[used].sum())
             before[rows] = plan.host[rows]
         return float(np.sqrt(variance))
+
+
+def first_board(state: CloudState, tasks: Tasks) -> Board:
+    """Before any waiting task has a host."""
+    return make_board(state, tasks, batches(len(tasks))[0], np.full(len(tasks), UNPLACED, np.int64))
 
 
 def surrogate(board: Board, weights: Mapping[str, FloatArray], kappa: float) -> Surrogate:

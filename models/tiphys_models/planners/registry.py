@@ -24,6 +24,8 @@ class PlannerEntry:
 
 PAPER: tuple[str, ...] = ("arima-aco", "lstm-aco", "decision-nn", "semi-direct", "graf", "gobi", "gosh")
 """MetaNet's seven."""
+FORECASTERS: tuple[str, ...] = PAPER[:4]
+"""Those that read how busy hosts were, and only of hosts with running tasks."""
 HEURISTICS: tuple[str, ...] = ("cost-lean", "energy-lean", "one-per-host")
 COMPARATORS: tuple[str, ...] = ("first-fit", "random-host")
 """Bars for the planners' own tests; never candidates of a selector."""

@@ -1,6 +1,6 @@
 """States as vectors: pooled numbers that do not depend on how many hosts there are, and the paper's fixed layout.
 
-Only what may be known goes in: expectations, ages, counts, observed CPU. `selection-general/1` is what learned selectors use, on any
+Only what may be known goes in: expectations, ages, counts, observed CPU. `selection-general/2` is what learned selectors use, on any
 cluster; `encode_pooled` adds applications and host types, for experiments; `selection-paper/1` is MetaNet's (CPU, RAM and disk of
 every host; tasks pooled per application; tasks per host).
 """
@@ -13,7 +13,7 @@ from tiphys_models.cloud.state import CloudState
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import FloatArray
 
-GENERAL = "selection-general/1"
+GENERAL = "selection-general/2"
 PAPER = "selection-paper/1"
 _CLASSES = (1.6, 2.5)
 """Edges between tight, middle and loose deadlines, as multiples of the solo time."""
@@ -23,7 +23,7 @@ GENERAL_NAMES = (
     "waiting", "waiting_core_s", "waiting_largest_core_s", "waiting_age_s", "waiting_tight", "waiting_middle", "waiting_loose",
     "waiting_ram_gib",
     "running", "running_core_s", "running_age_s", "running_urgent", "active_hosts", "awake_empty_hosts", "cpu_active", "cpu_recent",
-    "free_slots", "crowding",
+    "free_slots", "crowding", "resume_s",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def encode_general(state: CloudState, tasks: Tasks) -> FloatArray:
         len(running) / 10, running.remaining_core_s.sum() / 50, _mean(running.tasks.age_s) / 10,
         (slack < running.remaining_core_s / 2).sum() / 5,
         has.sum() / 5, (state.awake & ~has).sum() / 5, _mean(state.utilisation[has]), recent.mean() / 5,
-        _free_slots(state).sum() / 5, _mean(count[has].astype(np.float64)) / 4,
+        _free_slots(state).sum() / 5, _mean(count[has].astype(np.float64)) / 4, state.resume_s / 10,
     ], np.float64)  # fmt: skip
 
 

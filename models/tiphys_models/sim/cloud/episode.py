@@ -16,6 +16,7 @@ from tiphys_models.cloud.state import CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.domain.errors import TiphysError
 from tiphys_models.planners.protocol import Planner
+from tiphys_models.planners.registry import FORECASTERS
 from tiphys_models.sim.cloud.cloud import Cloud
 from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.cloud.workloads import Workload
@@ -60,14 +61,17 @@ class Moment:
     state: CloudState
     tasks: Tasks
     digest: int
+    present: int
+    """The digest without the past."""
     cloud: Cloud
     planners: Planners
     thinking_s: list[float] = field(default_factory=list)
     """A chooser notes here what choosing itself costs, beyond the chosen plan."""
 
     def plan(self, name: str) -> Plan:
-        """What a candidate would do now."""
-        return self.planners.plan(name, self.state, self.tasks, self.digest)
+        """What a candidate would do now. Histories hardly ever meet again, present states often do: most plans are kept by those."""
+        forecasts = name in FORECASTERS and len(self.state.running)
+        return self.planners.plan(name, self.state, self.tasks, self.digest if forecasts else self.present)
 
 
 class Chooser(Protocol):
@@ -126,7 +130,7 @@ def run(workload: Workload, planners: Planners, chooser: Chooser, scenario: Scen
             raise TiphysError(f"{len(cloud.waiting)} tasks were never placed, {_TAIL} intervals after the last arrival")
         if len(cloud.waiting):
             state, tasks = cloud.state(), cloud.tasks()
-            moment = Moment(cloud.interval, state, tasks, state.digest(tasks), cloud, planners)
+            moment = Moment(cloud.interval, state, tasks, state.digest(tasks), state.digest(tasks, past=False), cloud, planners)
             name = chooser.choose(moment)
             seconds = scheduling_s(name, len(tasks)) + sum(moment.thinking_s)
             cloud.place(moment.plan(name), seconds)

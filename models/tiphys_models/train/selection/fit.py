@@ -22,13 +22,17 @@ _LEVEL = 0.1
 
 
 def fit_surrogate(
-    moments: Moments, candidates: tuple[str, ...], previewed: tuple[str, ...], seed: int, epochs: int, members: int
-) -> Surrogate:
-    """Marginal costs from labelled rows, attributed ones from executed rows; squared errors a task, in units of a task."""
+    moments: Moments, candidates: tuple[str, ...], previewed: tuple[str, ...], seed: int, epochs: int, members: int,
+    usual: Moments | None = None,
+) -> Surrogate:  # fmt: skip
+    """Marginal costs from labelled rows, attributed ones from executed rows; squared errors a task, in units of a task.
+
+    `usual`: the rows that the fallback is chosen by; all, if not given.
+    """
     per_task = moments.tasks[:, None, None]
     raw = np.concatenate([moments.features, (moments.previews / per_task / UNITS).reshape(len(moments), -1)], axis=1)
     mean, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-3)
-    typical = np.nanmean(moments.marginals, axis=0)
+    typical = np.nanmean((usual or moments).marginals, axis=0)
     blank = Surrogate(candidates, previewed, 0.0, (), mean, scale, typical)
     x = np.array([blank.inputs(f, p, n) for f, p, n in zip(moments.features, moments.previews, moments.tasks, strict=True)])
     base = np.array([blank.base(p) for p in moments.previews])

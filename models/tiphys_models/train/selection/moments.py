@@ -17,6 +17,7 @@ from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.surrogate import components
 from tiphys_models.sim.cloud.episode import Chooser, Moment, Planners, run
 from tiphys_models.sim.cloud.labels import marginals
+from tiphys_models.sim.cloud.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.cloud.workloads import Workload
 
 
@@ -86,10 +87,13 @@ class _Labelling:
         self.behaviour.settled(interval, outcome)
 
 
-def gather(workload: Workload, planners: Planners, behaviour: Chooser, previewed: tuple[str, ...], every: int = 1) -> Moments:
+def gather(
+    workload: Workload, planners: Planners, behaviour: Chooser, previewed: tuple[str, ...], every: int = 1,
+    scenario: Scenario = DEFAULT_SCENARIO,
+) -> Moments:  # fmt: skip
     """Play an episode under `behaviour` and write down its decisions; every `every`-th is labelled for all candidates."""
     labelling = _Labelling(behaviour, previewed, every)
-    ledger = run(workload, planners, labelling).ledger
+    ledger = run(workload, planners, labelling, scenario).ledger
     interval, features, previews, tasks, labels, taken = zip(*labelling.rows, strict=True)
     return Moments(
         np.array(features), np.array(previews).reshape(len(tasks), len(previewed), 4), np.array(tasks, np.float64), np.array(labels),

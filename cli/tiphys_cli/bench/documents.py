@@ -1,0 +1,40 @@
+"""The tables of documents, rewritten from a result: what stands between `<!-- bench:NAME -->` and `<!-- /bench -->`.
+
+So a figure in a document can only come from a run, and a reader sees in the text which parts a run has written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tiphys_cli.bench.report import Claim
+from tiphys_models.domain.errors import InvalidInput
+
+_BLOCK = re.compile(r"<!-- bench:(?P<name>[a-z0-9-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
+
+
+def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
+    """Replace every marked block of the document; InvalidInput names a mark that nothing belongs to."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"--docs: cannot read {path}: {error.strerror}") from error
+    unknown = sorted({match["name"] for match in _BLOCK.finditer(text)} - set(blocks))
+    if unknown:
+        raise InvalidInput(f"--docs: {path} has a block {unknown[0]!r}, which is none of {', '.join(blocks)}")
+    path.write_text(
+        _BLOCK.sub(lambda match: f"<!-- bench:{match['name']} -->\n{blocks[match['name']]}\n<!-- /bench -->", text), encoding="utf-8"
+    )
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def claim_line(claim: Claim) -> list[str]:
+    """Name, value, bound, verdict."""
+    value = "" if claim.value is None else f"{claim.value:.4g}"
+    return [claim.id, value, claim.bound, "holds" if claim.holds else "**does not hold**"]

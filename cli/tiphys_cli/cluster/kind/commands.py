@@ -1,0 +1,154 @@
+"""`tiphys kind`: a kind cluster with the project's images, kept or for one run of the tests."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.cluster.existing import ExistingCluster
+from tiphys_cli.cluster.kind import images, packages
+from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
+from tiphys_cli.cluster.kind.engines import EngineMissingError, choose
+from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.runs import Run
+from tiphys_cli.console import make_console, reported_errors
+from tiphys_cli.tools.programs import DEFAULT_KUBERNETES, ToolError
+from tiphys_cli.tools.toolbox import Toolbox
+
+kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on Docker, or on podman without Docker and registry.")
+
+QUICK_START = Path("manifests/kind-quickstart.sh")
+QUICK_START_DEADLINE_S = 300.0
+Kubernetes = Annotated[str, typer.Option(help="1.36 or 1.35")]
+Name = Annotated[str, typer.Option(help="name of the cluster")]
+
+
+@kind_app.command()
+def up(name: Name = "tiphys", kubernetes: Kubernetes = DEFAULT_KUBERNETES) -> None:
+    """Build the project's images, create a cluster, load them, leave it running; standard output is for `eval`."""
+    with reported_errors():
+        cluster = KindCluster(KindOptions(name=name, kubernetes=kubernetes, keep=True))
+        _check(cluster)
+        made = images.build(cluster.toolbox, Path())
+        cluster.start()
+        for image in made:
+            cluster.load_image(image.archive)
+        said = make_console(stderr=True)
+        said.print(f"Kubernetes {cluster.version} on {cluster.engine.name} with {', '.join(image.name for image in made)}", markup=False)
+        said.print("end it with: tiphys kind down", markup=False)
+        programs = os.pathsep.join(sorted({str(cluster.toolbox.path(program).parent) for program in ("kubectl", "helm")}))
+        typer.echo(f"export KUBECONFIG={cluster.kubeconfig}\nexport PATH=$PATH:{programs}")
+
+
+@kind_app.command()
+def down(name: Name = "tiphys") -> None:
+    """Delete a cluster that was left running, with everything that belongs to it."""
+    with reported_errors():
+        run = Run(KindOptions(name=name).run_dir)
+        if not run.path.exists():
+            raise ClusterError(f"no kind cluster {name!r} runs here")
+        if run.owned() and not run.kept:
+            raise ClusterError(f"kind cluster {name!r} belongs to a running program; end that one (Ctrl-C)")
+        run.remove()
+
+
+@kind_app.command("images")
+def build_images(trainer: Annotated[bool, typer.Option(help="the trainer's too: with torch, gigabytes")] = False) -> None:
+    """Build the project's images from its Dockerfile, and say how large they are."""
+    with reported_errors():
+        for image in images.build(Toolbox(), Path(), (*images.SERVICES, *(["trainer"] if trainer else []))):
+            make_console().print(f"{image.name}  {image.size_mib:.0f} MiB  {image.archive}", markup=False)
+
+
+@kind_app.command("packages")
+def install_packages() -> None:
+    """Where no Docker engine answers: install the Debian packages that nodes on podman need."""
+    with reported_errors():
+        try:
+            installed = packages.install() if choose().name == "podman" else []
+        except EngineMissingError as missing:
+            make_console().print(f"skipped: {missing}", markup=False)
+            return
+        if installed:
+            make_console().print(f"installed {' '.join(installed)}", markup=False)
+
+
+@kind_app.command()
+def e2e(
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running")] = False,
+    existing: Annotated[bool, typer.Option("--existing", help="use the cluster of KUBECONFIG, on which the images are")] = False,
+    kubernetes: Kubernetes = DEFAULT_KUBERNETES,
+    tests: Annotated[list[str] | None, typer.Argument(help="arguments for pytest instead of e2e")] = None,
+) -> None:
+    """Images, cluster, load, quick start, the tests that real nodes allow, delete: with the time of each."""
+    phases = Phases()
+    try:
+        with reported_errors():
+            _e2e(phases, keep, existing, kubernetes, tests or ["e2e"])
+    finally:
+        if phases.seconds:
+            phases.show(make_console())
+
+
+def _e2e(phases: Phases, keep: bool, existing: bool, kubernetes: str, tests: list[str]) -> None:
+    options = KindOptions(kubernetes=kubernetes, keep=keep)
+    cluster = ExistingCluster() if existing else KindCluster(options)
+    if isinstance(cluster, KindCluster):
+        try:
+            _check(cluster)
+        except EngineMissingError as missing:
+            make_console().print(f"skipped: {missing}", markup=False)
+            return
+        with phases.phase("programs"):
+            _ensure(cluster.toolbox)
+        with phases.phase("images"):
+            made = images.build(cluster.toolbox, Path())
+        with phases.phase("cluster"):
+            cluster.start()
+    else:
+        cluster.start()
+    try:
+        if isinstance(cluster, KindCluster):
+            with phases.phase("load"):
+                for image in made:
+                    cluster.load_image(image.archive)
+        environment = _environment(cluster)
+        with phases.phase("install"):
+            started = time.monotonic()
+            subprocess.run(["bash", "-euo", "pipefail", str(QUICK_START)], env=environment, timeout=QUICK_START_DEADLINE_S, check=True)
+            make_console().print(f"quick start: {time.monotonic() - started:.1f} s", markup=False)
+        with phases.phase("suite"):
+            choice = ["--cluster=existing"] if existing else ["--cluster=kind", "--attach", f"--kubernetes={kubernetes}"]
+            status = subprocess.run([sys.executable, "-m", "pytest", *tests, "-q", *choice], env=environment, check=False).returncode
+    except subprocess.CalledProcessError as failed:
+        raise ClusterError(f"{QUICK_START} ended with {failed.returncode}") from failed
+    finally:
+        with phases.phase("delete"):
+            cluster.stop()
+    if status != 0:
+        raise ClusterError(f"the tests ended with {status}")
+
+
+def _check(cluster: KindCluster) -> None:
+    """Fail before anything was built if nodes cannot run here."""
+    if cluster.engine.name == "podman" and (absent := packages.missing()):
+        raise EngineMissingError(f"no Docker engine answers; for podman install: {' '.join(packages.install_command(absent))}")
+
+
+def _ensure(toolbox: Toolbox) -> None:
+    try:
+        toolbox.ensure(["kind", "kubectl", "helm"])
+    except ToolError as error:
+        raise ClusterError(str(error)) from error
+
+
+def _environment(cluster: KindCluster | ExistingCluster) -> dict[str, str]:
+    """What the quick start finds on a user's machine: KUBECONFIG, and kubectl, helm and tiphys on PATH."""
+    programs = [str(cluster.toolbox.path(program).parent) for program in ("kubectl", "helm")]
+    path = os.pathsep.join([*programs, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig.absolute()), "PATH": path}

@@ -1,0 +1,55 @@
+"""Where an agent that changes sizes only comes to rest at a constant rate, from a low and a high limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiphys_models.scaling.protocol import ScalingAgent
+from tiphys_models.sim.scaling.clairvoyant import smallest_sufficient_m
+from tiphys_models.sim.scaling.episode import Episode, Records, finish
+from tiphys_models.sim.scaling.load import Load, draw_load
+from tiphys_models.sim.scaling.scenario import FIBONACCI, Scenario
+from tiphys_models.sim.scaling.shapes import Shape
+
+RATES = (40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 250.0)
+STARTS_M = (60.0, 600.0)
+WINDOWS = 120
+LAST = 40
+"""Windows over which a limit that has settled is averaged."""
+ONE_POD = Scenario("one-pod", max_replicas=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One run."""
+
+    rps: float
+    start_m: float
+    settled_m: float
+    smallest_m: float
+    kept: float
+    """Share of the last windows within the objective."""
+    records: Records
+
+
+def constant_load(split: str, seed: int, rps: float) -> Load:
+    """Requests at this rate."""
+    seconds = round(WINDOWS * ONE_POD.window_s)
+    return draw_load(Shape(f"constant-{rps:g}", split, seed, np.full(seconds, rps)), FIBONACCI)
+
+
+def settle(agent: ScalingAgent, split: str, seed: int) -> list[Settled]:
+    """Every rate, from both limits."""
+    found = []
+    for rps in RATES:
+        load = constant_load(split, seed, rps)
+        smallest_m = smallest_sufficient_m(load, ONE_POD)
+        for start_m in STARTS_M:
+            episode = Episode([load], ONE_POD)
+            episode.start_with(np.ones(1, np.int64), np.array([start_m]))
+            records = finish(agent, episode)
+            settled_m, kept = float(records.cpu_m[0, -LAST:].mean()), float(records.kept()[0, -LAST:].mean())
+            found.append(Settled(rps, start_m, settled_m, smallest_m, kept, records))
+    return found

@@ -1,0 +1,1 @@
+"""Training of scaling agents in the fluid simulator."""

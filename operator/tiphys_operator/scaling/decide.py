@@ -1,0 +1,258 @@
+"""One window of one policy: what the agent wants, what limits and masks leave of it, and what must be remembered. It talks to nobody."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
+from tiphys_models.api.scaling_policy import CPU_STEP_MILLI, ScalingPolicySpec
+from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
+from tiphys_models.api.scaling_status import Window as SeenWindow
+from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.scaling.bounds import allowed_decision
+from tiphys_models.scaling.limits import Clamped, LimitReason, clamp
+from tiphys_models.scaling.protocol import ScalingAgent, decide
+from tiphys_models.scaling.state import Objective, ScalingDecision, ScalingState, Window
+from tiphys_operator.scaling.conflicts import Conflict
+from tiphys_operator.scaling.measured import Measured, request_cpu_ms
+from tiphys_operator.scaling.resizing import sizing
+from tiphys_operator.scaling.room import Place, Room, room
+from tiphys_operator.scaling.seen import ScalingSeen
+from tiphys_operator.scaling.shape import Shape, cpu_limits, history_of, memory_of, replica_limits, size_in_force, steps
+from tiphys_operator.scaling.workload import ScaledPod, Target
+
+BLOCKED_FIRST_S = 60.0
+BLOCKED_MAX_S = 1800.0
+_FORGOTTEN_S = 3600.0
+_VALUES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that a decision may know."""
+
+    target: Target
+    shape: Shape
+    pods: Sequence[ScaledPod]
+    measured: Measured
+    rates: tuple[float, ...]
+    """Requests a second of past windows, oldest first; the last one is the newest window's."""
+    place: Place
+    conflict: Conflict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to write down, and whether to act on it."""
+
+    decision: LastDecision
+    memory: ScalingMemory
+    window: Window | None
+    limits: tuple[LimitReason, ...] = ()
+    """Of replicas and of CPU, as far as the policy scales them."""
+    masked: bool = False
+    """Whether something that was not possible kept it from growing, or from shrinking."""
+    held: ScalingReason | None = None
+    message: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Whether something is to be done."""
+        return self.decision.phase == DecisionPhase.INTENDED
+
+
+def current_size(view: View) -> Size:
+    """What is there."""
+    return Size(replicas=view.target.replicas, cpu_milli=size_in_force(view.pods, view.shape))
+
+
+def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, view: View, now_s: float) -> Outcome:
+    """One decision; a window without information holds what is there."""
+    memory, here = _aged(policy.status.memory, now_s), current_size(view)
+    windows = view.measured.windows
+    window = windows[-1] if windows else None
+    number = policy.status.last_decision.number + 1 if policy.status.last_decision is not None else 1
+    record = LastDecision(
+        number=number, at=rfc3339(now_s), phase=DecisionPhase.HELD, agent=agent.name, window=_shown(window), former=here, applied=here
+    )
+    if view.measured.problem is not None:
+        return _held(record, memory, window, view.measured.problem, view.measured.message)
+    cpu_ms = _request_ms(spec, windows, memory)
+    if cpu_ms is None:
+        why = "too few requests were measured to know what CPU one takes; spec.agent.requestCpuMicroseconds says it from the start"
+        return _held(record, memory, window, ScalingReason.CAPACITY_UNKNOWN, why)
+    memory = memory.model_copy(update={"request_cpu_microseconds": round(cpu_ms * 1000)})
+    memory = _too_large(_not_created(memory, view, spec, now_s), view, here, now_s)
+    space = room(spec, view.target, view.shape, view.pods, here.cpu_milli, view.place, memory.blocked, window, view.measured.silent, now_s)
+    state = _state(policy, spec, view, here, space, cpu_ms, now_s)
+    if state.stale:
+        age_s = f"{now_s - window.at_s:.0f} s old" if window is not None else "missing"
+        return _held(record, memory, window, ScalingReason.SAMPLES_STALE, f"the newest sample is {age_s}")
+    wanted = decide(agent, state)
+    clamped, memory, limits = _clamped(spec, memory, here, wanted, now_s)
+    kept = allowed_decision(state, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
+    applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
+    masked = applied != clamped or _at_bound(applied, space)
+    decision = record.model_copy(
+        update={
+            "phase": DecisionPhase.RECOMMENDED,
+            "state_digest": hashlib.sha256(repr(state).encode()).hexdigest()[:16],
+            "model_digest": str(getattr(agent, "digest", "")),
+            "wanted": Size(replicas=max(wanted.replicas, 0), cpu_milli=max(wanted.cpu_m, 0)),
+            "clamped": clamped,
+            "applied": applied,
+            "values": [f"{name}={value:.4g}" for name, value in sorted(wanted.values.items(), key=lambda v: -v[1])][:_VALUES_MAX],
+            "masked": list(space.masked),
+            "reasons": [wanted.reason, *map(str, limits), *(["ByMask"] if masked else [])],
+            "message": _told(wanted, window, cpu_ms),
+        }
+    )
+    if spec.mode == "Active" and view.conflict is None and not policy.paused:
+        memory = _stepped(memory, here, applied, now_s)
+        phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
+        decision = decision.model_copy(update={"phase": phase})
+    return Outcome(decision, memory, window, limits, masked)
+
+
+def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:
+    """After the API server said no to a move: it stays undone, and is masked for twice as long as the last time."""
+    decision, here = outcome.decision, outcome.decision.former
+    replicas = move.startswith("replicas")
+    update = {"replicas": here.replicas} if replicas else {"cpu_milli": here.cpu_milli}
+    applied = decision.applied.model_copy(update=update)
+    bound = here.replicas if replicas else here.cpu_milli
+    memory = block(outcome.memory, move, bound, reason, now_s)
+    phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.REFUSED
+    changed = {"applied": applied, "phase": phase, "masked": [*decision.masked, f"{move}: {reason}"][-16:], "message": message[:512]}
+    return replace(outcome, decision=decision.model_copy(update=changed), memory=memory, masked=True)
+
+
+def block(memory: ScalingMemory, move: str, bound: int, reason: MaskReason, now_s: float) -> ScalingMemory:
+    """A move that failed is not tried again before its time."""
+    former = next((b for b in memory.blocked if b.move == move), None)
+    tries = former.tries + 1 if former is not None else 1
+    until = now_s + min(BLOCKED_FIRST_S * 2 ** (tries - 1), BLOCKED_MAX_S)
+    entry = Blocked(move=move, bound=bound, reason=str(reason), until=round(until, 3), tries=tries)
+    return memory.model_copy(update={"blocked": [*(b for b in memory.blocked if b.move != move), entry][-8:]})
+
+
+def overridden(memory: ScalingMemory, now_s: float) -> ScalingMemory:
+    """Somebody else has undone a step."""
+    return memory.model_copy(update={"overridden": [*memory.overridden, round(now_s, 3)][-8:]})
+
+
+def _aged(memory: ScalingMemory, now_s: float) -> ScalingMemory:
+    """Without what is too old to matter."""
+    blocked = [b for b in memory.blocked if b.until > now_s - _FORGOTTEN_S]
+    times = [at for at in memory.overridden if at > now_s - _FORGOTTEN_S]
+    return memory.model_copy(update={"blocked": blocked, "overridden": times})
+
+
+def _not_created(memory: ScalingMemory, view: View, spec: ScalingPolicySpec, now_s: float) -> ScalingMemory:
+    """Pods that cannot be created are not asked for again and again: back to as many as there are."""
+    target, there = view.target, len(view.pods)
+    if not target.not_created or spec.horizontal is None or there >= target.replicas:
+        return memory
+    if any(b.move == "replicas-up" and b.until > now_s for b in memory.blocked):
+        return memory
+    reason = MaskReason.QUOTA if "exceeded quota" in target.not_created else MaskReason.PODS_NOT_CREATED
+    return block(memory, "replicas-up", max(there, spec.horizontal.min_replicas), reason, now_s)
+
+
+def _too_large(memory: ScalingMemory, view: View, here: Size, now_s: float) -> ScalingMemory:
+    """Sizes that nodes never gave, or not in time, are not asked for again before their time."""
+    found = sizing(view.pods, view.shape, here.cpu_milli, now_s).too_large
+    if found is None or any(b.move == "cpu-up" and b.until > now_s for b in memory.blocked):
+        return memory
+    return block(memory, "cpu-up", *found, now_s)
+
+
+def _request_ms(spec: ScalingPolicySpec, windows: Sequence[Window], memory: ScalingMemory) -> float | None:
+    if spec.agent.request_cpu_microseconds is not None:
+        return spec.agent.request_cpu_microseconds / 1000
+    known_ms = memory.request_cpu_microseconds / 1000 if memory.request_cpu_microseconds else None
+    return request_cpu_ms(windows, spec.objective.percentile / 100, known_ms)
+
+
+def _state(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, here: Size, space: Room, cpu_ms: float, now_s: float) -> ScalingState:
+    objective = spec.objective
+    return ScalingState(
+        workload=f"{policy.namespace}/{spec.target_ref.name}",
+        now_s=now_s,
+        window_s=float(spec.interval_seconds),
+        replicas=here.replicas,
+        ready=sum(pod.ready for pod in view.pods),
+        cpu_m=here.cpu_milli,
+        windows=view.measured.windows,
+        rates=view.rates,
+        cpu_ms=cpu_ms,
+        objective=Objective(objective.latency_milliseconds / 1000, objective.percentile / 100, objective.attainment_percent / 100),
+        bounds=space.bounds,
+        mask=space.mask,
+    )
+
+
+def _clamped(
+    spec: ScalingPolicySpec, memory: ScalingMemory, here: Size, wanted: ScalingDecision, now_s: float
+) -> tuple[Size, ScalingMemory, tuple[LimitReason, ...]]:
+    """Each dimension through its own limits; the history remembers what was wanted, masked or not."""
+    size, reasons, update = here, list[LimitReason](), dict[str, object]()
+    if spec.horizontal is not None:
+        found = clamp(replica_limits(spec.horizontal), history_of(memory.replicas), here.replicas, wanted.replicas, now_s)
+        size = size.model_copy(update={"replicas": found.value})
+        update["replicas"] = memory_of(found.history)
+        reasons.append(found.reason)
+    if spec.vertical is not None:
+        found = clamp(cpu_limits(spec.vertical), history_of(memory.cpu), steps(here.cpu_milli), steps(wanted.cpu_m), now_s)
+        size = size.model_copy(update={"cpu_milli": _milli(found, here)})
+        update["cpu"] = memory_of(found.history)
+        reasons.append(found.reason)
+    return size, memory.model_copy(update=update), tuple(reasons)
+
+
+def _at_bound(applied: Size, space: Room) -> bool:
+    """Whether it stopped where a mask begins: agents see bounds and rarely want more."""
+    moves = {said.partition(":")[0] for said in space.masked}
+    pods, cpu = "replicas-up" in moves, "cpu-up" in moves
+    return (pods and applied.replicas >= space.bounds.max_replicas) or (cpu and applied.cpu_milli >= space.bounds.max_cpu_m)
+
+
+def _milli(found: Clamped, here: Size) -> int:
+    """A hold keeps the size as it is, were it no multiple of a step."""
+    return here.cpu_milli if found.value == steps(here.cpu_milli) else found.value * CPU_STEP_MILLI
+
+
+def _stepped(memory: ScalingMemory, here: Size, applied: Size, now_s: float) -> ScalingMemory:
+    """With the steps that are about to be made, so that rates count them even if nobody lives to say they were."""
+    replicas = history_of(memory.replicas).changed(applied.replicas - here.replicas, now_s)
+    cpu = history_of(memory.cpu).changed(steps(applied.cpu_milli) - steps(here.cpu_milli), now_s)
+    return memory.model_copy(update={"replicas": memory_of(replicas), "cpu": memory_of(cpu)})
+
+
+def _held(record: LastDecision, memory: ScalingMemory, window: Window | None, reason: ScalingReason, message: str) -> Outcome:
+    told = record.model_copy(update={"reasons": [str(reason)], "message": message[:512]})
+    return Outcome(told, memory, window, held=reason, message=message)
+
+
+def _shown(window: Window | None) -> SeenWindow | None:
+    if window is None:
+        return None
+    good = 0.0 if window.late is None else window.completed * (1 - window.late)
+    return SeenWindow(
+        until=rfc3339(window.at_s),
+        requests=round(window.arrived),
+        good=round(good),
+        latency_milliseconds=None if window.p90_s is None else round(window.p90_s * 1000),
+        used_milli=None if window.used_cpu_m is None else round(window.used_cpu_m),
+        throttled_percent=None if window.throttled is None else round(window.throttled * 100),
+    )
+
+
+def _told(wanted: ScalingDecision, window: Window | None, cpu_ms: float) -> str:
+    if window is None:
+        return ""
+    late = "nobody was answered" if window.late is None else f"{1 - window.late:.1%} of them within the objective"
+    action = f"; {wanted.action}" if wanted.action else ""
+    return f"{window.arrived / window.length_s:.1f} requests a second, {late}, {cpu_ms:.2f} CPU ms each{action}"

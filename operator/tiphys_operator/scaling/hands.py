@@ -1,0 +1,119 @@
+"""Requests of scaling to the API server: a workload, who else scales it, its quotas, a scale, a resize."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_status import ScalingPolicyStatus
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.conflicts import Others
+from tiphys_operator.scaling.resizing import SizePod
+from tiphys_operator.scaling.seen import ScalingSeen
+from tiphys_operator.scaling.workload import Target, target_of
+from tiphys_operator.writer import Writer
+
+SCALING_MANAGER = "tiphys-scaling"
+"""Field manager of scales and resizes, so that GitOps tools can leave these fields to us by name."""
+_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+REFUSALS = (403, 422)
+"""Of RBAC, admission or validation: trying again at once changes nothing."""
+_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_SERVED_FOR_S = 60.0
+_PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+
+
+class Hands:
+    """For one holder of the Lease."""
+
+    def __init__(self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock) -> None:
+        self._client, self._writer, self._metrics, self._clock = client, writer, metrics, clock
+        self._not_served: dict[str, float] = {}
+
+    async def target(self, namespace: str, kind: str, name: str) -> Target | None:
+        """What is there now; None if it does not exist."""
+        try:
+            return target_of(await self._client.get(_path(namespace, kind, name)), kind)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+
+    async def others(self, namespace: str) -> Others:
+        """Everybody else's autoscalers of a namespace; kinds that are not installed have none."""
+        hpas, vpas, scaled = await asyncio.gather(
+            self._list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
+            self._list(f"/apis/autoscaling.k8s.io/v1/namespaces/{namespace}/verticalpodautoscalers"),
+            self._list(f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"),
+        )
+        return Others(hpas, vpas, scaled)
+
+    async def quotas(self, namespace: str) -> list[dict[str, Any]]:
+        """ResourceQuotas of a namespace."""
+        return await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
+
+    async def write(self, policy: ScalingSeen, status: ScalingPolicyStatus) -> dict[str, Any] | None:
+        """The object with its new status; None if it changed meanwhile."""
+        written: dict[str, Any] | None = await self._writer.write_object(policy, status)
+        return written
+
+    async def scale(self, target: Target, replicas: int) -> None:
+        """Set the number of pods; ApiError 409 if the workload changed since it was read."""
+        body = {"metadata": {"resourceVersion": target.version}, "spec": {"replicas": replicas}}
+        path = f"{_path(target.namespace, target.kind, target.name)}/scale"
+        params = {"fieldManager": SCALING_MANAGER}
+        await self._writer.fenced(self._client.request("PATCH", path, body=body, content_type=_MERGE, params=params))
+        self._metrics.writes.labels("scale").inc()
+
+    async def resize(self, change: SizePod, *, dry_run: bool = False) -> None:
+        """Resize a pod in place; a dry run asks all of admission, quotas included, and changes nothing."""
+        resources = {"requests": {"cpu": f"{change.request_m}m"}, "limits": {"cpu": f"{change.limit_m}m"}}
+        body = {
+            # the version that was judged: whoever resized or replaced it meanwhile wins
+            "metadata": {"resourceVersion": change.pod.version},
+            "spec": {"containers": [{"name": change.container, "resources": resources}]},
+        }
+        path = f"/api/v1/namespaces/{change.pod.namespace}/pods/{change.pod.name}/resize"
+        params = {"fieldManager": SCALING_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        await self._writer.fenced(self._client.request("PATCH", path, body=body, content_type=_STRATEGIC, params=params))
+        if not dry_run:
+            self._metrics.writes.labels("resize").inc()
+
+    async def _list(self, path: str) -> list[dict[str, Any]]:
+        group = path.partition("/namespaces/")[0]
+        now_s = self._clock.monotonic_s()
+        if self._not_served.get(group, 0.0) > now_s:
+            return []
+        try:
+            return [item async for page in self._client.pages(path) for item in page.get("items") or ()]
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            self._not_served[group] = now_s + _NOT_SERVED_FOR_S
+            return []
+
+
+def gone_or_changed(error: ApiError) -> bool:
+    """Whether the object is not what was judged any more: the next look sees why."""
+    return error.status in (_NOT_FOUND, _CONFLICT)
+
+
+def mask_reason(error: ApiError) -> MaskReason:
+    """What admission objects to."""
+    text = str(error)
+    known: Mapping[str, MaskReason] = {
+        "exceeded quota": MaskReason.QUOTA,
+        "LimitRange": MaskReason.LIMIT_RANGE,
+        "per Container": MaskReason.LIMIT_RANGE,
+        "per Pod": MaskReason.LIMIT_RANGE,
+        "allocatable resources": MaskReason.NODE_CAPACITY,
+    }
+    return next((reason for words, reason in known.items() if words in text), MaskReason.REFUSED_BY_SERVER)
+
+
+def _path(namespace: str, kind: str, name: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/{_PLURALS[kind]}/{name}"

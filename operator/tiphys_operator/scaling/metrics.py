@@ -1,0 +1,113 @@
+"""What scaling tells Prometheus: sums over policies, because names of workloads are no labels. Per workload, see status."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
+from tiphys_models.api.scaling_policy import ScalingMode
+from tiphys_models.api.scaling_status import LastDecision
+from tiphys_models.scaling.limits import LimitReason
+
+MODES = (*get_args(ScalingMode), "Invalid")
+READY = ("True", "False", "Unknown")
+DIMENSIONS = ("replicas", "cpu")
+SIZES = ("current", "wanted", "applied")
+VERDICTS = ("good", "missed", "empty")
+HOLDS = (
+    ScalingReason.PROMETHEUS_UNREACHABLE,
+    ScalingReason.SERIES_MISSING,
+    ScalingReason.SAMPLES_STALE,
+    ScalingReason.SAMPLES_UNUSABLE,
+    ScalingReason.NO_BUCKET_EDGE,
+    ScalingReason.CAPACITY_UNKNOWN,
+)
+OWNERS = (
+    ScalingReason.OWNED_BY_HPA,
+    ScalingReason.OWNED_BY_VPA,
+    ScalingReason.OWNED_BY_KEDA,
+    ScalingReason.OWNED_BY_POLICY,
+    ScalingReason.OVERRIDDEN,
+    ScalingReason.OTHERS_UNKNOWN,
+)
+
+
+class ScalingError(StrEnum):
+    """Values of `reason` in tiphys_operator_scaling_errors_total."""
+
+    API = "api-error"
+    AGENT = "agent-failed"
+    WATCH = "watch-failed"
+
+
+class ScalingMetrics:
+    """Into the operator's registry; every label has all its values from the start."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        p, r = "tiphys_operator_scaling", registry
+        self.policies = Gauge(f"{p}_policies", "ScalingPolicies by mode and condition Ready.", ["mode", "ready"], registry=r)
+        self.conflicts = Gauge(f"{p}_conflicts", "ScalingPolicies that only recommend, by who else scales.", ["reason"], registry=r)
+        self.decisions = Counter(f"{p}_decisions", "Decisions by what became of them.", ["phase"], registry=r)
+        self.holds = Counter(f"{p}_holds", "Windows in which nothing could be decided.", ["reason"], registry=r)
+        self.limits = Counter(f"{p}_limits", "Decisions by the clamp that had the last word.", ["dimension", "reason"], registry=r)
+        self.masks = Counter(f"{p}_masks", "Moves that were not possible in a window.", ["reason"], registry=r)
+        self.steps = Counter(f"{p}_steps", "Changes carried out.", ["dimension", "direction"], registry=r)
+        self.resizes = Counter(f"{p}_resizes", "Resizes of single pods.", ["result"], registry=r)
+        self.windows = Counter(f"{p}_windows", "Measured windows by whether they kept the objective.", ["verdict"], registry=r)
+        self.requests = Counter(f"{p}_requests", "Requests in measured windows.", registry=r)
+        self.good = Counter(f"{p}_good_requests", "Those within their objective.", registry=r)
+        self.replicas = Gauge(f"{p}_replicas", "Pods of all policies together.", ["size"], registry=r)
+        self.cpu = Gauge(f"{p}_cpu_cores", "CPU limits of all their pods together.", ["size"], registry=r)
+        self.latency = Gauge(f"{p}_latency_ratio", "Highest percentile of latency as a multiple of its objective.", registry=r)
+        self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
+        for phase in DecisionPhase:
+            self.decisions.labels(phase)
+        for hold in HOLDS:
+            self.holds.labels(hold)
+        for mask in MaskReason:
+            self.masks.labels(mask)
+        for dimension in DIMENSIONS:
+            for limit in LimitReason:
+                self.limits.labels(dimension, limit)
+            for direction in ("up", "down"):
+                self.steps.labels(dimension, direction)
+        for result in ("done", "refused", "conflict"):
+            self.resizes.labels(result)
+        for verdict in VERDICTS:
+            self.windows.labels(verdict)
+        for error in ScalingError:
+            self.errors.labels(error)
+        self.count((), ())
+        self.sizes((), ())
+
+    def count(self, policies: Iterable[tuple[str, str]], conflicts: Iterable[str]) -> None:
+        """Set all combinations of mode and Ready, and all reasons of conflicts."""
+        counts, reasons = Tally(policies), Tally(conflicts)
+        for mode in MODES:
+            for ready in READY:
+                self.policies.labels(mode, ready).set(counts[mode, ready])
+        for reason in OWNERS:
+            self.conflicts.labels(reason).set(reasons[str(reason)])
+
+    def sizes(self, decisions: Iterable[LastDecision], latencies: Iterable[float]) -> None:
+        """Sums over the last decisions, and the worst latency."""
+        made = list(decisions)
+        for what in SIZES:
+            found = [{"current": d.former, "wanted": d.wanted or d.former, "applied": d.applied}[what] for d in made]
+            self.replicas.labels(what).set(sum(s.replicas for s in found))
+            self.cpu.labels(what).set(sum(s.replicas * s.cpu_milli for s in found) / 1000)
+        self.latency.set(max(latencies, default=0.0))
+
+    def stepped(self, decision: LastDecision) -> None:
+        """Count what was carried out."""
+        for dimension, before, after in (
+            ("replicas", decision.former.replicas, decision.applied.replicas),
+            ("cpu", decision.former.cpu_milli, decision.applied.cpu_milli),
+        ):
+            if before != after:
+                self.steps.labels(dimension, "up" if after > before else "down").inc()

@@ -1,0 +1,68 @@
+"""A ScalingPolicy as it was seen: plain data, whatever somebody wrote into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from tiphys_models.api import scaling_policy
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, ScalingPolicySpec, parse_scaling
+from tiphys_models.api.scaling_status import ScalingPolicyStatus
+from tiphys_models.domain.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSeen:
+    """One object."""
+
+    kind: ClassVar[str] = scaling_policy.KIND
+    plural: ClassVar[str] = scaling_policy.PLURAL
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    version: str
+    """resourceVersion: the precondition of a write."""
+    created: str
+    spec: ScalingPolicySpec | None
+    """None if it is invalid."""
+    invalid: str
+    status: ScalingPolicyStatus
+    """What stands there; empty if it is unreadable, so that it is written anew."""
+    paused: bool = False
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
+    """From the object as the API server sends it."""
+    metadata = obj["metadata"]
+    spec, invalid = None, ""
+    try:
+        spec = parse_scaling(dict(obj))
+    except InvalidInput as error:
+        invalid = str(error)
+    try:
+        status = ScalingPolicyStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        status = ScalingPolicyStatus()
+    return ScalingSeen(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation") or 0),
+        version=metadata.get("resourceVersion") or "",
+        created=metadata.get("creationTimestamp") or "",
+        spec=spec,
+        invalid=invalid,
+        status=status,
+        paused=(metadata.get("annotations") or {}).get(PAUSE_ANNOTATION) == "true",
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )

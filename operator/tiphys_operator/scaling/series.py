@@ -1,0 +1,65 @@
+"""Raw samples of counters and gauges, and what happened in a window of them. No rates over long windows: those react late."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_BORN_SLACK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a range."""
+
+    labels: Mapping[str, str]
+    times_s: tuple[float, ...]
+    """Rising, never empty."""
+    values: tuple[float, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be a counter or a gauge of requests."""
+        return all(math.isfinite(v) and v >= 0 for v in self.values)
+
+    def at(self, time_s: float) -> float | None:
+        """The last value at that time; None before the first."""
+        index = bisect_right(self.times_s, time_s)
+        return self.values[index - 1] if index else None
+
+    def increase(self, begin_s: float, end_s: float, born_s: float | None = None) -> float | None:
+        """What a counter grew by, restarts of its process included; None if it has no sample in the window.
+
+        Without a sample at its begin the first one is where it starts, unless the process was born in the window: then it started at 0.
+        """
+        first, last = bisect_right(self.times_s, begin_s), bisect_right(self.times_s, end_s)
+        if first == last:
+            return None
+        inside = self.values[first:last]
+        born_inside = born_s is not None and born_s >= begin_s - _BORN_SLACK_S
+        before = self.values[first - 1] if first else 0.0 if born_inside else inside[0]
+        total = 0.0
+        for value in inside:
+            total += value - before if value >= before else value
+            before = value
+        return total
+
+
+def newest_s(series: Sequence[Series]) -> float | None:
+    """Time of the newest sample."""
+    return max((s.times_s[-1] for s in series), default=None)
+
+
+def parse_matrix(answer: Mapping[str, Any]) -> list[Series]:
+    """Of /api/v1/query with a range selector; raises KeyError, TypeError or ValueError for anything else."""
+    data = answer["data"]
+    if answer["status"] != "success" or data["resultType"] != "matrix":
+        raise ValueError(f"status {answer['status']!r}, type {data.get('resultType')!r}")
+    return [
+        Series(dict(r["metric"]), tuple(float(t) for t, _ in r["values"]), tuple(float(v) for _, v in r["values"]))
+        for r in data["result"]
+        if r["values"]
+    ]

@@ -1,0 +1,109 @@
+"""Which series belong to a workload: presets for latency histograms, and cAdvisor's for CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A convention."""
+
+    histogram: str
+    per_second: float
+    """Units of its bucket edges in a second."""
+    pod_label: str
+    """Empty: series are not told apart by pod."""
+    matchers: Mapping[str, str]
+    """With {namespace}, {name} and {kind}, the last in lower case."""
+
+
+_OF_PODS = {"namespace": "{namespace}"}
+PRESETS: Mapping[str, Preset] = {
+    "tiphys": Preset("http_request_duration_seconds", 1.0, "pod", _OF_PODS),
+    "otel": Preset("http_server_request_duration_seconds", 1.0, "pod", _OF_PODS),
+    "istio": Preset(
+        "istio_request_duration_milliseconds",
+        1000.0,
+        "",
+        # each request is counted at both ends
+        {"reporter": "destination", "destination_workload": "{name}", "destination_workload_namespace": "{namespace}"},
+    ),
+    "linkerd": Preset("response_latency_ms", 1000.0, "", {"direction": "inbound", "namespace": "{namespace}", "{kind}": "{name}"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Everything that queries need to know."""
+
+    histogram: str
+    per_second: float
+    pod_label: str
+    matchers: Mapping[str, str]
+    in_flight: str
+    namespace: str
+    pods: str
+    """Pattern of the names that the workload's pods have and had: good enough for the past, where no list knows them."""
+
+    def past(self, windows: int, length_s: float) -> str:
+        """Requests a second of past windows, one sample each."""
+        parts = _matchers({**self.matchers, "le": "+Inf"})
+        if self.pod_label:
+            parts.append(f'{self.pod_label}=~"{self.pods}"')
+        span_ms, step_ms = round(windows * length_s * 1000), round(length_s * 1000)
+        return f"sum(rate({self.histogram}_bucket{{{','.join(parts)}}}[{2 * step_ms}ms]))[{span_ms}ms:{step_ms}ms]"
+
+    def buckets(self, pods: Sequence[str], span_s: float) -> str:
+        """The histogram's counters."""
+        return _query(f"{self.histogram}_bucket", self.matchers, self.pod_label, pods, span_s)
+
+    def flight(self, pods: Sequence[str], span_s: float) -> str:
+        """Requests taken and not yet answered; empty if there is no such gauge."""
+        return _query(self.in_flight, self.matchers, self.pod_label, pods, span_s) if self.in_flight else ""
+
+    def cpu(self, metric: str, pods: Sequence[str], container: str, span_s: float) -> str:
+        """A counter of cAdvisor."""
+        return _query(metric, {"namespace": self.namespace, "container": container}, "pod", pods, span_s)
+
+
+def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> Source:
+    """The preset with what the spec overrides."""
+    preset = PRESETS[metrics.preset]
+    words = {"namespace": namespace, "name": target.name, "kind": target.kind.lower()}
+    matchers = {key.format(**words): value.format(**words) for key, value in preset.matchers.items()}
+    per_second = preset.per_second if metrics.unit is None else 1000.0 if metrics.unit == "milliseconds" else 1.0
+    return Source(
+        histogram=metrics.histogram or preset.histogram,
+        per_second=per_second,
+        pod_label=preset.pod_label if metrics.pod_label is None else metrics.pod_label,
+        matchers=matchers | dict(metrics.matchers),
+        in_flight=metrics.in_flight or "",
+        namespace=namespace,
+        pods=_literal(target.name) + ("-[0-9]+" if target.kind == "StatefulSet" else "-[a-z0-9]+-[a-z0-9]{5}"),
+    )
+
+
+def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Sequence[str], span_s: float) -> str:
+    parts = _matchers(matchers)
+    if pod_label:
+        # an explicit list: a pattern such as web-.* also matches web-canary
+        names = "|".join(map(_literal, sorted(pods)))
+        parts.append(f'{pod_label}=~"{names}"')
+    return f"{metric}{{{','.join(parts)}}}[{round(span_s * 1000)}ms]"
+
+
+def _matchers(labels: Mapping[str, str]) -> list[str]:
+    return [f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items())]
+
+
+def _literal(name: str) -> str:
+    """In a pattern: the only special character that a pod's name may hold is the dot."""
+    return name.replace(".", "\\\\.")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,163 @@
+"""Conditions and Events of a ScalingPolicy: a pure function of what one window came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiphys_models.api.reasons import DecisionPhase, ScalingConditionType, ScalingReason
+from tiphys_models.api.scaling_status import PodSizes, ScalingPolicyStatus, Size
+from tiphys_models.scaling.limits import LimitReason
+from tiphys_operator.events import EventWrite
+from tiphys_operator.scaling.conflicts import Conflict
+from tiphys_operator.scaling.decide import Outcome
+from tiphys_operator.scaling.seen import ScalingSeen
+from tiphys_operator.verdicts import MESSAGE_MAX, Truth, Verdict, condition, former
+
+_KIND = ScalingConditionType
+_FREE = (LimitReason.DESIRED_WITHIN_RANGE, LimitReason.WITHIN_TOLERANCE)
+_WARNINGS = frozenset(
+    {
+        ScalingReason.INVALID_SPEC,
+        ScalingReason.TARGET_NOT_FOUND,
+        ScalingReason.TARGET_UNREADABLE,
+        ScalingReason.TARGET_UNFIT,
+        ScalingReason.AGENT_UNAVAILABLE,
+        ScalingReason.PROMETHEUS_UNREACHABLE,
+        ScalingReason.SERIES_MISSING,
+        ScalingReason.SAMPLES_STALE,
+        ScalingReason.SAMPLES_UNUSABLE,
+        ScalingReason.NO_BUCKET_EDGE,
+        ScalingReason.OWNED_BY_HPA,
+        ScalingReason.OWNED_BY_VPA,
+        ScalingReason.OWNED_BY_KEDA,
+        ScalingReason.OWNED_BY_POLICY,
+        ScalingReason.OVERRIDDEN,
+        ScalingReason.OTHERS_UNKNOWN,
+        ScalingReason.DEFERRED,
+        ScalingReason.INFEASIBLE,
+        ScalingReason.RESIZE_ERROR,
+    }
+)
+_NEWS = frozenset({ScalingReason.ACTIVE, ScalingReason.RECOMMENDING, ScalingReason.DISABLED, ScalingReason.PAUSED, ScalingReason.IDLE})
+_RECOVERIES = frozenset({ScalingReason.METRICS_FRESH, ScalingReason.NO_CONFLICT, ScalingReason.SETTLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a window came to; whatever is None was not looked at."""
+
+    problem: ScalingReason | None = None
+    """Why nothing was decided at all."""
+    message: str = ""
+    outcome: Outcome | None = None
+    conflict: Conflict | None = None
+    pods: PodSizes | None = None
+    current: Size | None = None
+
+
+def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPolicyStatus:
+    """The status that tells of it. What was not looked at stays as it stands."""
+    before, outcome = policy.status, finding.outcome
+    conditions = [condition(v, before.conditions, policy.generation, now_s) for v in verdicts(policy, finding)]
+    update: dict[str, object] = {"observed_generation": policy.generation, "conditions": conditions}
+    if finding.current is not None:
+        update["current"] = finding.current
+    if finding.pods is not None:
+        update["pods"] = finding.pods
+    if outcome is not None:
+        update |= {"last_decision": outcome.decision, "memory": outcome.memory}
+        if outcome.decision.phase == DecisionPhase.ABANDONED:
+            update["desired"] = finding.current
+        elif outcome.decision.phase != DecisionPhase.HELD or before.desired is None:
+            update["desired"] = outcome.decision.applied
+    return before.model_copy(update=update)
+
+
+def verdicts(policy: ScalingSeen, finding: Finding) -> tuple[Verdict, ...]:
+    """All five."""
+    return _ready(policy, finding), _metrics(finding), _conflict(finding), _limited(finding), _resizing(policy, finding)
+
+
+def events(policy: ScalingSeen, status: ScalingPolicyStatus) -> list[EventWrite]:
+    """News since the status that stands there: conditions that changed, steps carried out, refusals."""
+    told = []
+    for new in status.conditions:
+        old = former(policy.status.conditions, new.type)
+        if old is not None and (old.status, old.reason) == (new.status, new.reason):
+            continue
+        recovered = old is not None and old.reason in _WARNINGS and new.reason in _RECOVERIES
+        if new.reason in _WARNINGS or new.reason in _NEWS or recovered:
+            told.append(EventWrite(policy, new.reason in _WARNINGS, str(new.reason), new.message[:MESSAGE_MAX]))
+    decision, last = status.last_decision, policy.status.last_decision
+    if decision is None or (last is not None and (last.number, last.phase) == (decision.number, decision.phase)):
+        return told
+    if decision.phase == DecisionPhase.DONE and decision.applied != decision.former:
+        message = f"{_size(decision.former)} -> {_size(decision.applied)} ({', '.join(decision.reasons)}): {decision.message}"
+        told.append(EventWrite(policy, False, str(ScalingReason.SCALED), message[:MESSAGE_MAX]))
+    if decision.phase == DecisionPhase.REFUSED:
+        told.append(EventWrite(policy, True, str(ScalingReason.REFUSED), decision.message[:MESSAGE_MAX]))
+    return told
+
+
+def _size(size: Size) -> str:
+    return f"{size.replicas} x {size.cpu_milli}m"
+
+
+def _ready(policy: ScalingSeen, finding: Finding) -> Verdict:
+    if finding.problem is not None:
+        return Verdict(_KIND.READY, "False", finding.problem, finding.message)
+    if policy.paused:
+        return Verdict(_KIND.READY, "False", ScalingReason.PAUSED, "paused by annotation: decisions are shown and change nothing")
+    spec = policy.spec
+    if spec is not None and spec.mode == "Active" and finding.conflict is None:
+        return Verdict(_KIND.READY, "True", ScalingReason.ACTIVE, f"{spec.agent.kind} decides every {spec.interval_seconds} s")
+    why = "mode is Recommend" if finding.conflict is None else f"somebody else scales it ({finding.conflict.reason})"
+    return Verdict(_KIND.READY, "True", ScalingReason.RECOMMENDING, f"{why}: decisions are shown and change nothing")
+
+
+def _metrics(finding: Finding) -> Verdict:
+    outcome = finding.outcome
+    if outcome is None:
+        return Verdict(_KIND.METRICS_AVAILABLE, "Unknown", ScalingReason.NOT_DECIDED_YET, "nothing was measured")
+    if outcome.held is not None:
+        return Verdict(_KIND.METRICS_AVAILABLE, "False", outcome.held, f"{outcome.message}: what is there stays")
+    return Verdict(_KIND.METRICS_AVAILABLE, "True", ScalingReason.METRICS_FRESH, "the last window was measured")
+
+
+def _conflict(finding: Finding) -> Verdict:
+    if finding.conflict is not None:
+        known: Truth = "Unknown" if finding.conflict.reason is ScalingReason.OTHERS_UNKNOWN else "True"
+        return Verdict(_KIND.CONFLICT, known, finding.conflict.reason, f"{finding.conflict.message}; until then we only recommend")
+    if finding.outcome is None:
+        return Verdict(_KIND.CONFLICT, "Unknown", ScalingReason.NOT_DECIDED_YET, "nobody was looked for")
+    return Verdict(_KIND.CONFLICT, "False", ScalingReason.NO_CONFLICT, "nobody else scales it")
+
+
+def _limited(finding: Finding) -> Verdict:
+    outcome = finding.outcome
+    if outcome is None or outcome.held is not None:
+        return Verdict(_KIND.LIMITED, "Unknown", ScalingReason.NOT_DECIDED_YET, "nothing was decided")
+    decision = outcome.decision
+    if outcome.masked:
+        message = f"{_size(decision.applied)} is what is possible: {', '.join(decision.masked) or decision.message}"
+        return Verdict(_KIND.LIMITED, "True", ScalingReason.BY_MASK, message)
+    if said := [str(reason) for reason in outcome.limits if reason not in _FREE]:
+        return Verdict(_KIND.LIMITED, "True", ScalingReason.BY_LIMITS, ", ".join(said))
+    return Verdict(_KIND.LIMITED, "False", ScalingReason.NOT_LIMITED, "the agent's wish is within all limits")
+
+
+def _resizing(policy: ScalingSeen, finding: Finding) -> Verdict:
+    kind, pods, spec = _KIND.RESIZING, finding.pods, policy.spec
+    if pods is None or spec is None or spec.vertical is None or spec.mode != "Active":
+        return Verdict(kind, "False", ScalingReason.NOT_RESIZING, "sizes are left alone")
+    if pods.infeasible:
+        return Verdict(
+            kind, "True", ScalingReason.INFEASIBLE, f"{pods.infeasible} pods are on nodes that never fit the size: back to what they have"
+        )
+    if pods.deferred:
+        return Verdict(kind, "True", ScalingReason.DEFERRED, f"{pods.deferred} pods wait for room on their nodes")
+    if pods.failing:
+        return Verdict(kind, "True", ScalingReason.RESIZE_ERROR, f"the kubelet tries to resize {pods.failing} pods again")
+    if pods.in_progress:
+        return Verdict(kind, "True", ScalingReason.IN_PROGRESS, f"{pods.in_progress} pods are being resized")
+    return Verdict(kind, "False", ScalingReason.SETTLED, f"{pods.sized} of {pods.total} pods have the wanted size, none is being resized")

@@ -1,0 +1,248 @@
+"""One window of one policy, with hands: look, decide, write the intent down, act, write what was done.
+
+Whoever dies in between leaves an intent: a size, not a step. Its successor compares it with what is there and finishes it, so that nothing
+is ever done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tiphys_models.api.reasons import DecisionPhase, ScalingReason
+from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_status import LastDecision, Size
+from tiphys_models.clients.kube import ApiError
+from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
+from tiphys_models.domain.quantity import timestamp_s
+from tiphys_models.scaling.protocol import ScalingAgent
+from tiphys_models.scaling.registry import make_agent
+from tiphys_operator.events import EventWrite
+from tiphys_operator.scaling.acting import Actor, Workload
+from tiphys_operator.scaling.cluster import ScalingCluster
+from tiphys_operator.scaling.conflicts import Conflict, conflict
+from tiphys_operator.scaling.decide import Outcome, View, current_size, decide_window, overridden
+from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
+from tiphys_operator.scaling.metrics import ScalingError, ScalingMetrics
+from tiphys_operator.scaling.reader import WindowReader
+from tiphys_operator.scaling.resizing import sizing
+from tiphys_operator.scaling.room import Place
+from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
+from tiphys_operator.scaling.shape import shape_of
+from tiphys_operator.scaling.verdicts import Finding, events, status_of
+from tiphys_operator.scaling.workload import Target
+from tiphys_operator.writer import Writer
+
+log = logging.getLogger(__name__)
+
+INTENT_LIVES_WINDOWS = 2
+
+
+@dataclass(slots=True)
+class Running:
+    """One policy between its windows. Nothing in it is missed after a restart."""
+
+    generation: int = -1
+    agent: ScalingAgent | None = None
+    reader: WindowReader | None = None
+    workload: Workload | None = None
+
+
+class WindowRunner:
+    """Shared by all policies."""
+
+    def __init__(
+        self, hands: Hands, writer: Writer, cluster: ScalingCluster, prometheus: PrometheusClient | None, metrics: ScalingMetrics,
+        clock: Clock, on_written: Callable[[dict[str, Any]], object],
+    ) -> None:  # fmt: skip
+        self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
+        self._actor = Actor(hands, cluster, metrics, clock)
+        self._metrics, self._clock, self._on_written = metrics, clock, on_written
+
+    async def run(self, policy: ScalingSeen, running: Running) -> None:
+        """ApiError or Unavailable if the API server fails; whatever the policy itself lacks stands in its status."""
+        spec = policy.spec
+        if spec is None:
+            await self._tell(policy, Finding(ScalingReason.INVALID_SPEC, policy.invalid))
+            return
+        if spec.mode == "Off":
+            await self._tell(policy, Finding(ScalingReason.DISABLED, "mode is Off: nothing is measured"))
+            return
+        target = await self._target(policy, spec)
+        if isinstance(target, Finding):
+            await self._tell(policy, target)
+            return
+        problem = self._prepare(policy, spec, target, running)
+        if problem is not None:
+            await self._tell(policy, problem)
+            return
+        await self._decide(policy, spec, target, running)
+
+    async def align(self, policy: ScalingSeen, running: Running) -> None:
+        """Bring pods that started or were delayed to the size that is in force, between two windows."""
+        spec, status = policy.spec, policy.status
+        if running.workload is None or spec is None or not _acts(policy, spec) or status.desired is None:
+            return
+        await self._actor.size(running.workload, status.desired.cpu_milli, shrink=False)
+
+    async def _target(self, policy: ScalingSeen, spec: ScalingPolicySpec) -> Target | Finding:
+        kind, name = spec.target_ref.kind, spec.target_ref.name
+        try:
+            target = await self._hands.target(policy.namespace, kind, name)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            return Finding(ScalingReason.TARGET_UNREADABLE, str(error))
+        if target is None:
+            return Finding(ScalingReason.TARGET_NOT_FOUND, f"{kind} {name} does not exist in this namespace")
+        if target.replicas == 0:
+            return Finding(
+                ScalingReason.IDLE, f"{kind} {name} is scaled to 0: left alone until somebody gives it a pod", current=Size(replicas=0)
+            )
+        return target
+
+    def _prepare(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> Finding | None:
+        shape = shape_of(target, spec.vertical)
+        if isinstance(shape, str):
+            return Finding(ScalingReason.TARGET_UNFIT, shape)
+        running.workload = Workload(target, shape)
+        if running.generation != policy.generation or running.agent is None:
+            try:
+                running.agent = make_agent(spec.agent.kind, spec.objective.attainment_percent / 100)
+            except (InvalidInput, ArtifactRefused) as error:
+                return Finding(ScalingReason.AGENT_UNAVAILABLE, str(error))
+            running.reader = WindowReader(spec, policy.namespace, shape.container)
+            running.generation = policy.generation
+        return None
+
+    async def _decide(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> None:
+        agent, reader, workload = running.agent, running.reader, running.workload
+        if agent is None or reader is None or workload is None:
+            raise InvalidInput("a policy is prepared before it decides")
+        policy = await self._noticed(policy, spec, target)
+        found = await self._conflict(policy, target)
+        pods = self._cluster.owned(target)
+        measured = await reader.read(self._prometheus, pods, self._clock.now_s())
+        quotas = await self._quotas(policy.namespace)
+        place = Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)
+        view = View(target, workload.shape, pods, measured, reader.rates, place, found)
+        if (intent := _intent(policy, spec, self._clock.now_s())) is not None and found is None and not policy.paused:
+            log.info("finishing what a predecessor intended", extra={"fields": {"policy": policy.key, "decision": intent.number}})
+            outcome = Outcome(intent, policy.status.memory, None)
+        else:
+            # learned agents take milliseconds: the Lease must be renewed meanwhile
+            try:
+                outcome = await asyncio.to_thread(decide_window, policy, spec, agent, view, self._clock.now_s())
+            except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+                self._metrics.errors.labels(ScalingError.AGENT).inc()
+                log.exception("an agent failed", extra={"fields": {"policy": policy.key, "agent": spec.agent.kind}})
+                await self._tell(
+                    policy, Finding(ScalingReason.AGENT_UNAVAILABLE, f"{spec.agent.kind} failed: {type(error).__name__}: {error}")
+                )
+                return
+            self._count(outcome, spec)
+            outcome = await self._actor.preflight(outcome, view)
+        sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
+        finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view))
+        written = await self._tell(policy, finding)
+        if written is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
+            return
+        done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
+        if done is not outcome:
+            await self._tell(written, replace(finding, outcome=done))
+
+    async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
+        """With a note in memory if somebody else set the number of pods since our last step."""
+        last = policy.status.last_decision
+        acted = last is not None and last.phase == DecisionPhase.DONE and policy.status.observed_generation == policy.generation
+        if (
+            spec.horizontal is None
+            or not acted
+            or last is None
+            or target.replicas == last.applied.replicas
+            or target.manager == SCALING_MANAGER
+        ):
+            return policy
+        message = f"{target.manager or 'somebody'} set {target.replicas} pods, we had set {last.applied.replicas}"
+        await self._writer.write_event(EventWrite(policy, True, str(ScalingReason.REPLICAS_OVERRIDDEN), message))
+        memory = overridden(policy.status.memory, self._clock.now_s())
+        return replace(policy, status=policy.status.model_copy(update={"memory": memory}))
+
+    async def _conflict(self, policy: ScalingSeen, target: Target) -> Conflict | None:
+        try:
+            others = await self._hands.others(policy.namespace)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            return Conflict(ScalingReason.OTHERS_UNKNOWN, f"other autoscalers could not be listed: {error}")
+        since_s = self._clock.now_s() - 3600
+        times = sum(at > since_s for at in policy.status.memory.overridden)
+        return conflict(policy, others, self._cluster.policies.values(), times, target.manager)
+
+    async def _quotas(self, namespace: str) -> Sequence[dict[str, object]]:
+        try:
+            return await self._hands.quotas(namespace)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            # then only the API server's refusals tell
+            return ()
+
+    async def _tell(self, policy: ScalingSeen, finding: Finding) -> ScalingSeen | None:
+        """Write the status if it differs, then its Events; None if the policy changed meanwhile."""
+        status = status_of(policy, finding, self._clock.now_s())
+        if status == policy.status:
+            return policy
+        written = await self._hands.write(policy, status)
+        if written is None:
+            return None
+        self._on_written(written)
+        for event in events(policy, status):
+            await self._writer.write_event(event)
+        return scaling_seen(written)
+
+    def _count(self, outcome: Outcome, spec: ScalingPolicySpec) -> None:
+        m, decision = self._metrics, outcome.decision
+        m.decisions.labels(decision.phase).inc()
+        if outcome.held is not None:
+            m.holds.labels(outcome.held).inc()
+            return
+        dimensions = [name for name, there in (("replicas", spec.horizontal), ("cpu", spec.vertical)) if there is not None]
+        for dimension, reason in zip(dimensions, outcome.limits, strict=True):
+            m.limits.labels(dimension, reason).inc()
+        for masked in decision.masked:
+            m.masks.labels(masked.rpartition(" ")[2]).inc()
+        if (window := outcome.window) is not None:
+            late = window.late
+            verdict = "empty" if late is None else "good" if late <= 1 - spec.objective.percentile / 100 + 1e-9 else "missed"
+            m.windows.labels(verdict).inc()
+            m.requests.inc(window.completed)
+            m.good.inc(window.completed * (1 - (late or 0.0)))
+
+
+def _acts(policy: ScalingSeen, spec: ScalingPolicySpec) -> bool:
+    """Whether sizes may be changed between windows: as the last status says, for this very generation."""
+    status, last = policy.status, policy.status.last_decision
+    settled = last is not None and last.phase in (DecisionPhase.DONE, DecisionPhase.HELD)
+    free = any(c.type == "Conflict" and c.status == "False" for c in status.conditions)
+    active = spec.mode == "Active" and spec.vertical is not None and not policy.paused and not policy.deleting
+    return active and settled and free and status.observed_generation == policy.generation
+
+
+def _intent(policy: ScalingSeen, spec: ScalingPolicySpec, now_s: float) -> LastDecision | None:
+    """What a predecessor was about to do for this very spec, unless it is too old."""
+    last = policy.status.last_decision
+    if (
+        last is None
+        or last.phase != DecisionPhase.INTENDED
+        or policy.status.observed_generation != policy.generation
+        or spec.mode != "Active"
+    ):
+        return None
+    age_s = now_s - (timestamp_s(last.at) or 0.0)
+    return last if age_s <= INTENT_LIVES_WINDOWS * spec.interval_seconds else None
