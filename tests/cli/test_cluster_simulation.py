@@ -203,11 +203,12 @@ def test_no_stage_completes_a_pod_and_all_name_the_image() -> None:
 
     stages = Path(nodes.__file__).parent / "stages"
     documents = [d for f in stages.glob("*.yaml") for d in yaml.safe_load_all(f.read_text())]
-    pods = [d["spec"] for d in documents if d["spec"]["resourceRef"]["kind"] == "Pod"]
-    assert len(pods) == 2
-    templates = [spec["next"]["statusTemplate"] for spec in pods if "statusTemplate" in spec["next"]]
-    assert all("phase: Succeeded" not in t for t in templates)
-    assert all(t.count("- name:") == t.count("imageID:") == 2 for t in templates)
+    pods = {d["metadata"]["name"]: d["spec"]["next"] for d in documents if d["spec"]["resourceRef"]["kind"] == "Pod"}
+    assert set(pods) == {"tiphys-pod-ready", "tiphys-pod-resize", "tiphys-pod-delete"}
+    templates = {name: following["statusTemplate"] for name, following in pods.items() if "statusTemplate" in following}
+    assert all("phase: Succeeded" not in template for template in templates.values())
+    named = {name: (template.count("- name:"), template.count("imageID:")) for name, template in templates.items()}
+    assert named == {"tiphys-pod-ready": (2, 2), "tiphys-pod-resize": (1, 1)}  # init containers are never resized
 
 
 class _Api(BaseHTTPRequestHandler):

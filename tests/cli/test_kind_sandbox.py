@@ -32,10 +32,10 @@ def allowed() -> bool:
     return subprocess.run(PROBE, capture_output=True, timeout=10, check=False).returncode == 0
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not allowed(), reason="needs root, namespaces, and no running kind cluster")]
-
-
+@pytest.mark.slow
 def test_a_killed_starter_leaves_no_process_no_link_and_no_file(tmp_path: Path) -> None:
+    if not allowed():
+        pytest.skip("needs root, namespaces, and no running kind cluster")
     run_dir = tmp_path / "run"
     with subprocess.Popen([sys.executable, "-c", STARTER, str(run_dir)], stdout=subprocess.PIPE, text=True) as starter:
         try:
