@@ -11,7 +11,7 @@ import typer
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.existing import ExistingCluster
-from tiphys_cli.cluster.kind import images, packages
+from tiphys_cli.cluster.kind import images, measuring, packages
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.engines import EngineMissingError, choose
 from tiphys_cli.cluster.kind.phases import Phases
@@ -22,6 +22,9 @@ from tiphys_cli.tools.toolbox import Toolbox
 
 kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on Docker, or on podman without Docker and registry.")
 
+kind_app.command()(measuring.monitor)
+kind_app.command("features")(measuring.show_features)
+kind_app.command()(measuring.functions)
 QUICK_START = Path("manifests/kind-quickstart.sh")
 QUICK_START_DEADLINE_S = 300.0
 Kubernetes = Annotated[str, typer.Option(help="1.36 or 1.35")]

@@ -1,0 +1,104 @@
+"""`tiphys kind monitor|features|functions`: real metrics and real calls on a kind cluster that runs."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.cluster.kind import comparison, features, images, monitoring
+from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
+from tiphys_cli.cluster.kind.workloads import FUNCTIONS
+from tiphys_cli.console import make_console, reported_errors
+
+_HELM_DEADLINE_S = 200.0
+Name = Annotated[str, typer.Option(help="name of the cluster")]
+
+
+def monitor(name: Name = "tiphys", worker_cpus: Annotated[float, typer.Option(help="cores that each worker may use")] = 0.8) -> None:
+    """Install node exporter, kube-state-metrics and Prometheus, let the release read them, give each worker a share of the machine."""
+    with reported_errors(), _running(name) as cluster, tempfile.TemporaryDirectory(prefix="tiphys-kind-") as scratch:
+        for archive in monitoring.write_images(cluster.toolbox, Path(scratch)):
+            cluster.load_image(archive)
+        nodes = cluster.api.items("/api/v1/nodes")
+        cluster.apply(monitoring.manifests(nodes))
+        cluster.kubectl("rollout", "status", "--namespace", monitoring.NAMESPACE, "deployment/prometheus", "--timeout=90s")
+        settings = {"url": monitoring.URL, "scrapeWindowSeconds": monitoring.WINDOW_S, "readingsIntervalSeconds": monitoring.SCRAPE_S}
+        flags = [part for key, value in settings.items() for part in ("--set", f"extender.prometheus.{key}={value}")]
+        command = ["helm/tiphys", "--namespace", "tiphys-system", "--reuse-values", "--wait", "--timeout", "2m", *flags]
+        _helm(cluster, ["upgrade", "tiphys", *command])
+        # All nodes share the machine: without a share of its own, a busy worker would simply use the other's cores.
+        for node in nodes:
+            if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]:
+                cluster.limit_node(node["metadata"]["name"], worker_cpus)
+
+
+def show_features(
+    name: Name = "tiphys",
+    settle_s: Annotated[float, typer.Option(help="seconds before each look: longer than the window of rates")] = 25.0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="for a document")] = False,
+) -> None:
+    """Every input of a decision on every worker, idle and under load, as the extender had it."""
+    with reported_errors(), _running(name) as cluster:
+        nodes, rows = features.measure(cluster.api, cluster.kubeconfig, _image(), settle_s)
+    header = ["input", "unit", *(f"{node} idle" for node in nodes), *(f"{node} loaded" for node in nodes), "remark"]
+    body = [[row.name, row.unit, *map(_number, (*row.idle, *row.loaded)), row.remark] for row in rows]
+    _print(header, body, markdown=markdown)
+
+
+def functions(
+    name: Name = "tiphys",
+    calls: Annotated[int, typer.Option(min=3, help="calls of a round")] = 24,
+    rate: Annotated[float, typer.Option(min=0.05, help="calls a second")] = 0.8,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of all lanes")] = 3,
+    seed: Annotated[int, typer.Option(help="of arrivals and functions")] = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="for a document")] = False,
+) -> None:
+    """Real calls placed by the default scheduler, static-rank and faasrank: seconds from creation to end."""
+    with reported_errors(), _running(name) as cluster:
+        stream = comparison.arrivals(calls, rate, np.random.default_rng(seed))
+        played = comparison.play(cluster.api, _image(), stream, rounds)
+    body = []
+    for lane in comparison.LANES:
+        mine = [each for each in played if each.lane == lane]
+        by_function = [np.concatenate([each.durations_s[f.name] for each in mine]) for f in FUNCTIONS]
+        means = [float(np.mean([s for values in each.durations_s.values() for s in values])) for each in mine]
+        spread = f"{min(means):.1f} to {max(means):.1f}"
+        busiest = np.mean([max(each.nodes.values()) / calls for each in mine])
+        body.append([lane, f"{np.mean(means):.2f}", spread, *(f"{values.mean():.2f}" for values in by_function), f"{100 * busiest:.0f} %"])
+    header = ["placed by", "mean s", "rounds, s", *(f"{f.name} s" for f in FUNCTIONS), "calls on the fuller worker"]
+    _print(header, body, markdown=markdown)
+
+
+def _running(name: str) -> KindCluster:
+    return KindCluster(KindOptions(name=name, attach=True))
+
+
+def _image() -> str:
+    return images.name_of("extender", Path())
+
+
+def _helm(cluster: KindCluster, arguments: list[str]) -> None:
+    command = [str(cluster.toolbox.path("helm")), *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=_HELM_DEADLINE_S, check=False, stdin=subprocess.DEVNULL)
+    if answer.returncode != 0:
+        raise ClusterError(f"helm {arguments[0]} failed: {answer.stderr.strip()}")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _print(header: list[str], body: list[list[str]], *, markdown: bool) -> None:
+    if markdown:
+        for line in (header, ["---"] * len(header), *body):
+            typer.echo(f"| {' | '.join(line)} |")
+        return
+    table = Table(*header)
+    for row in body:
+        table.add_row(*row)
+    make_console().print(table)
