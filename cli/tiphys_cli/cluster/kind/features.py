@@ -8,21 +8,34 @@ from typing import Any
 
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.kind import monitoring
 from tiphys_cli.cluster.kind.workloads import FUNCTIONS, call_pod, repeated
 from tiphys_cli.support.commands import ask_extenders
 from tiphys_models.features.schema import FEATURES
 
 NAMESPACE = "tiphys-features"
-POLICY = {"policy": "faasrank-paper", "mode": "Active"}
+POLICY = {"policy": "faasrank", "model": "faasrank-paper", "mode": "Active"}
+"""The paper's inputs: what every node reports, without a function runtime."""
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _DEADLINE_S = 120.0
+_WINDOW_S = 30
+"""A kubelet looks at its containers every ten to fifteen seconds."""
 Values = Mapping[str, Mapping[str, float | None]]
-"""Node → feature → value, None where nobody has measured it."""
+"""Node → feature → value (of readings the other way round), None where nobody has measured it."""
+
+
+_OWN = (
+    ("node: CPU used", "cores", "kubelet", f"sum by (node) (rate(node_cpu_usage_seconds_total[{_WINDOW_S}s]))"),
+    ("node: CPU withheld", "s/s", "cadvisor", f'sum by (node) (rate(container_cpu_cfs_throttled_seconds_total{{id="/"}}[{_WINDOW_S}s]))'),
+    ("node: working set", "bytes", "kubelet", "sum by (node) (node_memory_working_set_bytes)"),
+    ("node: pods", "pods", "kube-state-metrics", "count by (node) (kube_pod_info)"),
+)
+"""Name, unit, who measures it, query: unlike the host's counters, which all nodes share, these are each node's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureRow:
-    """One input on one node after the other."""
+    """One reading on one node after the other."""
 
     name: str
     unit: str
@@ -42,22 +55,26 @@ class FeatureRow:
 
 
 def measure(api: ApiClient, kubeconfig: Path, image: str, settle_s: float) -> tuple[list[str], list[FeatureRow]]:
-    """Nodes, and a row for each input: first with nothing running, then with every function busy on every worker."""
+    """Nodes, and a row for each input and reading: first with nothing running, then with every function busy on every worker."""
     _prepare(api)
     try:
         time.sleep(settle_s)
-        idle = _probe(api, kubeconfig, image, "idle")
+        idle, idle_readings = _probe(api, kubeconfig, image, "idle"), _readings(api)
         for node in idle:
             for function in FUNCTIONS:
                 code = repeated(function, 4 * settle_s)
                 api.create(_PODS, call_pod(f"{function.name}-{node}", function, image, scheduler="default-scheduler", node=node, code=code))
         _wait(api, len(idle) * len(FUNCTIONS) + 1)
         time.sleep(settle_s)
-        loaded = _probe(api, kubeconfig, image, "loaded")
+        loaded, loaded_readings = _probe(api, kubeconfig, image, "loaded"), _readings(api)
     finally:
         api.delete(f"/api/v1/namespaces/{NAMESPACE}")
     nodes = sorted(idle)
-    return nodes, rows(nodes, idle, loaded)
+    own = [
+        FeatureRow(name, unit, source, *(tuple(values[name].get(node) for node in nodes) for values in (idle_readings, loaded_readings)))
+        for name, unit, source, _ in _OWN
+    ]
+    return nodes, rows(nodes, idle, loaded) + own
 
 
 def rows(nodes: Sequence[str], idle: Values, loaded: Values) -> list[FeatureRow]:
@@ -66,6 +83,15 @@ def rows(nodes: Sequence[str], idle: Values, loaded: Values) -> list[FeatureRow]
         FeatureRow(f.name, f.unit, f.source, tuple(idle[n].get(f.name) for n in nodes), tuple(loaded[n].get(f.name) for n in nodes))
         for f in FEATURES
     ]
+
+
+def _readings(api: ApiClient) -> Values:
+    """Reading → node → value."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name, _, _, query in _OWN:
+        answer = api.get(f"{monitoring.PROXY}/api/v1/query", query=query)
+        found[name] = {series["metric"]["node"]: float(series["value"][1]) for series in answer["data"]["result"]}
+    return found
 
 
 def _prepare(api: ApiClient) -> None:

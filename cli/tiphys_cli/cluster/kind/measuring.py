@@ -39,10 +39,10 @@ def monitor(name: Name = "tiphys", worker_cpus: Annotated[float, typer.Option(he
 
 def show_features(
     name: Name = "tiphys",
-    settle_s: Annotated[float, typer.Option(help="seconds before each look: longer than the window of rates")] = 25.0,
+    settle_s: Annotated[float, typer.Option(help="seconds before each look: longer than the window of rates")] = 32.0,
     markdown: Annotated[bool, typer.Option("--markdown", help="for a document")] = False,
 ) -> None:
-    """Every input of a decision on every worker, idle and under load, as the extender had it."""
+    """Every input of a decision on every worker, idle and under load, as the extender had it; and what kubelets say."""
     with reported_errors(), _running(name) as cluster:
         nodes, rows = features.measure(cluster.api, cluster.kubeconfig, _image(), settle_s)
     header = ["input", "unit", *(f"{node} idle" for node in nodes), *(f"{node} loaded" for node in nodes), "remark"]
@@ -61,16 +61,25 @@ def functions(
     """Real calls placed by the default scheduler, static-rank and faasrank: seconds from creation to end."""
     with reported_errors(), _running(name) as cluster:
         stream = comparison.arrivals(calls, rate, np.random.default_rng(seed))
-        played = comparison.play(cluster.api, _image(), stream, rounds)
+        played = comparison.play(cluster.api, cluster.kubeconfig, _image(), stream, rounds)
     body = []
-    for lane in comparison.LANES:
+    for lane, chosen in comparison.LANES.items():
         mine = [each for each in played if each.lane == lane]
         by_function = [np.concatenate([each.durations_s[f.name] for each in mine]) for f in FUNCTIONS]
         means = [float(np.mean([s for values in each.durations_s.values() for s in values])) for each in mine]
         spread = f"{min(means):.1f} to {max(means):.1f}"
         busiest = np.mean([max(each.nodes.values()) / calls for each in mine])
         body.append([lane, f"{np.mean(means):.2f}", spread, *(f"{values.mean():.2f}" for values in by_function), f"{100 * busiest:.0f} %"])
-    header = ["placed by", "mean s", "rounds, s", *(f"{f.name} s" for f in FUNCTIONS), "calls on the fuller worker"]
+        judged = "–" if chosen is None else f"{sum(each.scored for each in mine)} of {calls * rounds}"
+        body[-1].append(judged)
+    header = [
+        "placed by",
+        "mean s",
+        "rounds, s",
+        *(f"{f.name} s" for f in FUNCTIONS),
+        "calls on the fuller worker",
+        "judged by the policy itself",
+    ]
     _print(header, body, markdown=markdown)
 
 
