@@ -28,7 +28,7 @@ WorkerCpus = Annotated[float, typer.Option(help="cores that each worker may use"
 class Load:
     """Calls of real functions."""
 
-    calls: int = 18
+    calls: int = 12
     rate_per_s: float = 0.8
     rounds: int = 3
     seed: int = 0
@@ -52,7 +52,7 @@ def show_features(
 
 def functions(
     name: Name = "tiphys",
-    calls: Annotated[int, typer.Option(min=3, help="calls of a round")] = 18,
+    calls: Annotated[int, typer.Option(min=3, help="calls of a round")] = 12,
     rate: Annotated[float, typer.Option(min=0.05, help="calls a second")] = 0.8,
     rounds: Annotated[int, typer.Option(min=1, help="rounds of all lanes")] = 3,
     seed: Annotated[int, typer.Option(help="of arrivals and functions")] = 0,
