@@ -76,7 +76,7 @@ $(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.t
 	@touch $@
 
 train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops and resumes, and plays on Ray (torch and Ray: 6 GB)
-	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/scaling tests/cli/test_train.py -q
+	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/scaling tests/binding tests/cli/test_train.py -q
 
 contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-scheduler's own Go types
 	$(BIN)/pytest e2e/test_go_contract.py -q

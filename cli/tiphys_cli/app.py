@@ -31,7 +31,7 @@ PARTS: dict[str, Part] = {
     "demo": Part("tiphys_cli.demo.commands", "demo", "Replay a function workload through Tiphys and a plain scheduler, side by side."),
     "explain": Part("tiphys_cli.support.commands", "explain", "Say why a pod was placed where it is."),
     "doctor": Part("tiphys_cli.support.commands", "doctor", "Check the wiring of an installation."),
-    "policies": Part("tiphys_cli.support.commands", "policies", "List placement policies, planners and selectors."),
+    "policies": Part("tiphys_cli.support.commands", "policies", "List policies that place, plan, select, scale and bind."),
     "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
     "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),

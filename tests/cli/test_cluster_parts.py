@@ -14,7 +14,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tiphys_cli.cluster import flags
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.existing import ExistingCluster
-from tiphys_cli.cluster.kind import KindCluster, KindOptions
 from tiphys_cli.cluster.kubeconfig import Credentials, read_kubeconfig, write_kubeconfig
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.options import LocalOptions, PrometheusOptions, SchedulerOptions, ScrapeJob
@@ -240,14 +239,3 @@ def test_an_existing_cluster_needs_a_kubeconfig(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ClusterError, match="set KUBECONFIG"):
         ExistingCluster().start()
-
-
-def test_kind_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClusterError, match=r"`kind` is not on PATH.*--cluster=local"):
-        KindCluster().start()
-    program = tmp_path / "kind"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    with pytest.raises(ClusterError, match="needs Docker"):
-        KindCluster(KindOptions(config=tmp_path / "kind.yaml")).start()

@@ -1,27 +1,20 @@
-"""Arrivals, lanes, figures and report of the demo."""
+"""Arrivals, lanes and figures of the demo; what of the chart it applies."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Sequence
-from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
+from tests.cli.demo_runs import decision, record, replayed
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.demo.chart import select
 from tiphys_cli.demo.decisions import LaneDecisions, compare, parse_decision
 from tiphys_cli.demo.fleet import Fleet, load_between
 from tiphys_cli.demo.functions import BY_NAME, image, memory_bytes
 from tiphys_cli.demo.lanes import CONTROL, lane_nodes, make_lanes, pod_manifest, policy_manifest
-from tiphys_cli.demo.plots import Line, bar_plot, line_plot, nice_ceiling
-from tiphys_cli.demo.records import CallRecord
-from tiphys_cli.demo.report import DemoResult, render, write_report
 from tiphys_cli.demo.results import (
     ReplayResult,
     completion_curve,
@@ -33,56 +26,11 @@ from tiphys_cli.demo.results import (
     summarize,
 )
 from tiphys_cli.demo.session import DemoOptions
-from tiphys_cli.demo.tables import decisions_table, live_line, live_table, markdown, result_table, share, verdict
+from tiphys_cli.demo.tables import verdict
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.domain.facts import function_of, pod_facts
 from tiphys_models.policies.registry import PolicyName
 from tiphys_models.sim.invoker import InvokerRules, Step, Usage
-
-
-def record(lane: str = "a", due_s: float = 0.0, took_s: float | None = 1.0, **changes: Any) -> CallRecord:
-    done_s = None if took_s is None else due_s + took_s
-    facts: dict[str, Any] = {
-        "pod": f"p-{due_s:g}",
-        "function": "dh",
-        "created_s": due_s,
-        "bound_s": due_s + 0.1,
-        "node": f"{lane}-0000",
-        "cold": False,
-    }
-    return CallRecord(lane=lane, due_s=due_s, done_s=done_s, **(facts | changes))
-
-
-def decision(pod: str, best: str = "n", outcome: str = "scored", namespace: str = "demo-a", **changes: Any) -> dict[str, Any]:
-    top = [{"node": best, "score": 10, "raw": 1.0}, {"node": "other", "score": 9, "raw": 0.5}]
-    return {
-        "seq": 1,
-        "namespace": namespace,
-        "pod": pod,
-        "outcome": outcome,
-        "reason": "",
-        "candidates": 21,
-        "top": top,
-        "durationMs": 0.5,
-    } | changes
-
-
-def replayed(seed: int, control_s: float, policy_s: float, decisions: LaneDecisions | None = None) -> ReplayResult:
-    said = decisions or LaneDecisions(scored=2, best_bound=2, reasons={})
-    records = [record(lane, due_s, took_s) for lane, took_s in ((CONTROL, control_s), ("warm-first", policy_s)) for due_s in (0.0, 1.0)]
-    lanes = tuple(
-        lane_result(lane, seed, [r for r in records if r.lane == lane], 10.0, None if lane == CONTROL else said)
-        for lane in (CONTROL, "warm-first")
-    )
-    return ReplayResult(seed, 10.0, 12.0, lanes, tuple(records))
-
-
-def demo_result(replays: Sequence[ReplayResult]) -> DemoResult:
-    nodes = {node.name: node for lane in make_lanes([PolicyName.WARM_FIRST]) for node in lane_nodes(lane, 6)}
-    return DemoResult(
-        "0.1.0", "v1.36.3", 90.0, tuple(replays), tuple(summarize(replays, CONTROL)), tuple(problems(replays)), nodes, "M10", True
-    )
-
 
 # ---- arrivals --------------------------------------------------------------------------------------------------------
 
@@ -288,112 +236,6 @@ def test_nothing_done_gives_figures_that_say_nothing() -> None:
     assert math.isnan(empty.mean_s)
     replay = ReplayResult(0, 10.0, 1.0, (lane_result(CONTROL, 0, [record(CONTROL, took_s=None)], 10.0, None),), ())
     assert verdict(summarize([replay], CONTROL)) == "No call was done."
-
-
-# ---- what people see -------------------------------------------------------------------------------------------------
-
-
-def shown(renderable: object) -> str:
-    console = Console(width=120, record=True, file=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(renderable)
-    return capture.get()
-
-
-def test_the_tables_hold_every_lane() -> None:
-    replays = [replayed(0, 2.0, 1.0)]
-    summaries = summarize(replays, CONTROL)
-    for text in (shown(result_table(summaries)), markdown(summaries)):
-        assert CONTROL in text
-        assert "warm-first" in text
-        assert "50.0" in text
-    assert "2/2" in shown(decisions_table(replays))
-    lines = markdown(summaries).splitlines()
-    assert len({line.count("|") for line in lines}) == 1
-    assert len(lines) == 4
-
-
-def test_the_verdict_follows_the_figures() -> None:
-    assert verdict(summarize([replayed(0, 2.0, 1.0)], CONTROL)).startswith("warm-first had the shortest mean completion time: 50 %")
-    assert "One run of one seed" in verdict(summarize([replayed(0, 2.0, 1.0)], CONTROL))
-    assert verdict(summarize([replayed(0, 1.0, 2.0)], CONTROL)).startswith("The plain kube-scheduler had the shortest")
-    assert "Mean of 2 seeds" in verdict(summarize([replayed(0, 2.0, 1.0), replayed(1, 2.0, 1.0)], CONTROL))
-
-
-def test_a_share_never_rounds_up_to_all() -> None:
-    assert share(0.99999) == "99.9 %"
-    assert share(1.0) == "100.0 %"
-    assert share(None) == "–"
-
-
-def test_the_live_view_counts_what_has_come() -> None:
-    records = [record(due_s=0.0, took_s=2.0, cold=True), record(due_s=3.0, took_s=None), record(due_s=9.0, took_s=None)]
-    assert "a 1/2 done, 1 in flight, mean 2.00 s" in live_line(5.0, ["a"], records)
-    assert "waiting for the last calls" in shown(live_table(11.0, 10.0, ["a"], records))
-
-
-class _References(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.open: list[str] = []
-        self.unbalanced = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        self.unbalanced |= not self.open or self.open.pop() != tag
-
-
-def test_the_report_opens_without_anything_from_elsewhere(tmp_path: Path) -> None:
-    page = write_report(demo_result([replayed(0, 2.0, 1.0), replayed(1, 3.0, 1.0)]), tmp_path / "out").read_text(encoding="utf-8")
-    parser = _References()
-    parser.feed(page)
-    assert parser.found == []
-    assert not parser.unbalanced
-    assert parser.open == []
-    assert "<script" not in page
-    assert not re.search(r"url\(|@import", page)
-    assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
-    assert page.count("<svg viewBox") == 3
-
-
-def test_the_figures_are_written_as_json_with_every_call(tmp_path: Path) -> None:
-    write_report(demo_result([replayed(0, 2.0, 1.0)]), tmp_path)
-    document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    assert document["seeds"] == [0]
-    assert [row["lane"] for row in document["rows"]] == [CONTROL, "warm-first"]
-    assert len(document["calls"]) == 4
-    assert document["summary"][1]["pct_of_control"]["mean"] == pytest.approx(50.0)
-    assert document["problems"] == []
-
-
-def test_problems_stand_in_the_report_and_names_are_escaped() -> None:
-    result = demo_result([replayed(0, 2.0, 1.0, LaneDecisions(scored=0, neutral=2, reasons={"<b>": 2}))])
-    page = render(result)
-    assert "&lt;b&gt; 2" in page
-    assert "<b>" not in page
-
-
-def test_plots_stay_inside_their_frame() -> None:
-    plot = line_plot("t", "x", "y", [Line("a", [0, 5, 30], [0, 2, 90], steps=True), Line("b", [], [])])
-    numbers = [float(n) for n in re.findall(r"[MLHV ]([0-9.]+)", plot.split('d="')[1].split('"')[0])]
-    assert numbers
-    assert all(0 <= n <= 720 for n in numbers)
-    assert bar_plot("t", "y", ["g"], {"a": [3.0], "b": [0.0]}).count("<rect") == 2
-
-
-@pytest.mark.parametrize(
-    ("value", "ceiling"), [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.1, 1.5), (23, 25), (26, 30), (72, 80), (810, 1000), (math.nan, 1.0)]
-)
-def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
-    assert nice_ceiling(value) == pytest.approx(ceiling)
 
 
 # ---- the chart -------------------------------------------------------------------------------------------------------

@@ -72,6 +72,16 @@ def test_a_scaling_agent_is_trained_and_written_as_it_will_be_served(tmp_path: P
     assert {p.name for p in tmp_path.glob("*.json")} == {f"scaling-q-table{s}.json" for s in ("", "-0", "-1")}
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--preset", "asset"], "no preset is called 'asset'"), (["--episodes", "3"], "for aset-paper only"), (["--seeds", "x"], "seeds")],
+)
+def test_bad_inputs_of_binding_end_with_one_clear_line(options: list[str], message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "binding", "--out", str(tmp_path), *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def test_episodes_of_another_run_are_not_overwritten_by_chance(tmp_path: Path) -> None:
     (tmp_path / "episodes").mkdir()
     result = CliRunner().invoke(app, ["train", "selection", "--out", str(tmp_path)])

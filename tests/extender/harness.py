@@ -235,3 +235,13 @@ async def connected(port: int, tls: ssl.SSLContext | None = None) -> AsyncGenera
         writer.close()
         with contextlib.suppress(OSError, ssl.SSLError):
             await writer.wait_closed()
+
+
+def is_neutral(answer: dict[str, int]) -> bool:
+    """No node is said to be better than another."""
+    return set(answer.values()) == {5}
+
+
+def first(answer: dict[str, int]) -> str:
+    """The best node of an answer."""
+    return max(answer, key=lambda name: answer[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -255,6 +255,54 @@ def scaling(
     from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
 
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
+@bench_app.command()
+def binding(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(10))),
+    policies: Annotated[str | None, typer.Option(help="comma-separated policies, agents and comparators")] = None,
+    arrivals: Annotated[
+        Path | None, typer.Option(help="arrival times, played beside Poisson: seconds, one a line, or a CSV with a column TIMESTAMP")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
+    docs: Docs = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only fit the tick version of the queues to the event version")] = False,
+) -> None:
+    """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_models.sim.binding.calibration import variability_errors  # noqa: PLC0415
+
+        errors = {str(value): asdict(error) for value, error in variability_errors().items()}
+        typer.echo(orjson.dumps(errors, option=orjson.OPT_INDENT_2).decode())
+        return
+
+    def work(tell: Callable[[str], None]) -> Result:
+        try:
+            from tiphys_cli.bench import binding as binding_bench  # noqa: PLC0415 - numba, which few installations have
+            from tiphys_cli.bench.binding_docs import blocks  # noqa: PLC0415
+        except ImportError as error:
+            raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
+        plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs)
+        if policies is not None:
+            plan = replace(plan, policies=tuple(policies.split(",")))
+        result = binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
+        for path in docs or ():
+            rewrite(path, blocks(result))
+        return result
+
+    result = _guarded(work)
+    from tiphys_cli.bench.binding_tables import made_tables  # noqa: PLC0415
+
+    if out is not None:
+        from tiphys_cli.bench.binding_plots import draw  # noqa: PLC0415
+
+        out.mkdir(parents=True, exist_ok=True)
+        draw(result, out)
+    _finish(result, json=json, out=out, check=check, plots={}, tables=made_tables(result))
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from tiphys_models.binding import registry as binding
 from tiphys_models.planners import registry as planners
 from tiphys_models.policies.registry import entries
 from tiphys_models.scaling import registry as agents
@@ -24,7 +25,8 @@ def rows() -> list[dict[str, Any]]:
     scaling = [
         _row(e.name, "scaling agent", learned=e.learned, text=_doc(f"{agents.__package__}.{e.module}", e.make)) for e in agents.entries()
     ]
-    return [*placement, *planning, *selecting, *scaling]
+    streams = [_row(e.name, "binding", learned=e.learned, text=e.summary) for e in binding.entries()]
+    return [*placement, *planning, *selecting, *scaling, *streams]
 
 
 def _row(name: str, kind: str, *, learned: bool, text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from tiphys_cli.bench.commands import parse_numbers
 from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
+from tiphys_cli.train.binding import train_binding
 from tiphys_cli.train.planners import planners
 from tiphys_cli.train.scaling import train_scaling
 from tiphys_cli.train.selection import train_selection
@@ -107,6 +108,25 @@ def scaling(
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
         train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors)
+    except InvalidInput as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except TiphysError as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+@train_app.command()
+def binding(
+    preset: Annotated[str, typer.Option(help="aset, aset-wide (which also writes score) or aset-paper")] = "aset",
+    seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
+    out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/binding"),
+    episodes: Annotated[int | None, typer.Option(min=1, help="aset-paper: instead of the preset's 300")] = None,
+) -> None:
+    """Train binding of streams; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        train_binding(preset, parse_numbers(seeds, "seeds", least=0), out, episodes, errors)
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

@@ -19,7 +19,7 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parents[1]
-_SOURCES = ("sim", "policies", "placement", "features", "artifacts")
+_SOURCES = ("sim", "policies", "placement", "features", "artifacts", "binding")
 
 
 def inlined(function: F) -> F:

@@ -1,0 +1,128 @@
+"""`tiphys bench binding`: static and learned binding policies on the same streams in the simulated edge and cloud.
+
+Rows are one topology, scenario, arrivals, rate, policy, training seed, application and seed each; summaries and claims are computed
+from rows alone. Policies whose weights are missing are left out, and claims about them are not made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiphys_cli.bench.binding_claims import claims
+from tiphys_cli.bench.binding_play import AGENTS, PAPER_AGENT, POLICIES, Blind, Job, Played, artifacts, available, play_all, tune_blind
+from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, with_blind
+from tiphys_cli.bench.report import Result, Row
+from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.binding.agent import ACTIONS
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.sim.binding.kernel import empty_feasible
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS
+from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
+from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
+
+_EVENT_SEEDS = 3
+_ORACLE_SEEDS = 3
+_QUICK_HORIZON_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is played."""
+
+    seeds: tuple[int, ...]
+    policies: tuple[str, ...] = POLICIES
+    file: Path | None = None
+    quick: bool = False
+    jobs: int = 0
+    """Processes; 0: one a core."""
+
+    @property
+    def horizon_s(self) -> float:
+        """Of every episode."""
+        return _QUICK_HORIZON_S if self.quick else HORIZON_S
+
+    def cells(self, blind: dict[str, Blind]) -> Iterator[Job]:
+        """Full-edge at every rate, the others at 20, 60 and 100; the file; then one modelling choice changed at a time."""
+        no_oracle = tuple(p for p in self.policies if p != "oracle")
+        for topology in TOPOLOGIES:
+            for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS) if topology == "full-edge" else (20.0, LAMBDA, 100.0)):
+                for index, seed in enumerate(self.seeds):
+                    shown = topology == "full-edge" and rate == LAMBDA
+                    policies = self.policies if shown and index < _ORACLE_SEEDS else no_oracle
+                    yield Job(topology, DEFAULT_SCENARIO, rate, seed, policies, blind[topology], self.horizon_s, trace=shown and index == 0)
+        for seed in self.seeds if self.file is not None else ():
+            yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s, str(self.file))
+        for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
+            for seed in self.seeds[:_EVENT_SEEDS] if scenario.events else self.seeds:
+                yield Job("full-edge", scenario, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s)
+
+
+def run(plan: Plan, tell: Callable[[str], None]) -> Result:
+    """Play everything; InvalidInput names what cannot be."""
+    started = time.monotonic()
+    unknown = [p for p in plan.policies if p not in POLICIES]
+    if unknown:
+        raise InvalidInput(f"--policies: {unknown[0]!r} is none of {', '.join(POLICIES)}")
+    plan = Plan(plan.seeds, available(plan.policies), plan.file, plan.quick, plan.jobs)
+    file = None if plan.file is None else read_arrivals(plan.file)
+    tell("tuning the blind comparators on training seeds")
+    blind = {topology: tune_blind(topology) for topology in TOPOLOGIES}
+    played = play_all(list(plan.cells(blind)), plan.jobs or os.cpu_count() or 1, tell)
+    rows = with_blind([row for p in played for row in p.rows])
+    seconds = time.monotonic() - started
+    inputs = _inputs(plan, played, blind, file)
+    inputs["shares_of_oracle_gain"] = oracle_shares(tables(rows).get(("full-edge", "default", "poisson", LAMBDA, "all"), {}))
+    return Result("binding", plan.quick, plan.seeds, seconds, inputs, rows, summarise(rows), claims(rows))
+
+
+def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arrivals | None) -> dict[str, Any]:
+    speed = None if file is None else ANTENNAS * LAMBDA / 60 / file.rate_per_s
+    return {
+        "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
+        "workload": _workload(plan.seeds[0]),
+        "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
+        "blind": {name: _blind(b) for name, b in blind.items()},
+        "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
+        "over_time": next((p.over_time for p in played if p.over_time), {}),
+        "switched": {str(p.job.seed): p.switched for p in played if p.job.trace},
+    }
+
+
+def _cards() -> list[Path]:
+    score = SHIPPED / "score.json"
+    return [*([score] if score.exists() else []), *(path for name in (*AGENTS, PAPER_AGENT) for path in artifacts(name).values())]
+
+
+def _topology(name: str, seed: int) -> Row:
+    """Offers, capacity, and the share of queries that could not be bound in an empty system."""
+    where, streams = make_topology(name), make_streams("test", seed, LAMBDA)
+    feasible = empty_feasible(where.world, streams)
+    queries = streams.rate_qps * (np.minimum(streams.end_s, HORIZON_S) - streams.start_s)
+    by_application = {
+        application: round(float(1 - np.average(feasible[mine], weights=queries[mine])), 4)
+        for index, application in enumerate(NAMES)
+        if (mine := streams.application == index).any()
+    }
+    return {
+        "offers": len(where.offers), "capacity_qps": float(where.offers.columns.capacity_qps.sum()),
+        "infeasible_when_empty": round(float(1 - np.average(feasible, weights=queries)), 4), "infeasible_by_application": by_application,
+    }  # fmt: skip
+
+
+def _workload(seed: int) -> Row:
+    streams = make_streams("test", seed, LAMBDA)
+    frames = streams.rate_qps * (streams.end_s - streams.start_s)
+    rate = float(frames.sum()) / HORIZON_S / ANTENNAS
+    return {"lambda_per_min": LAMBDA, "frames_a_stream": round(float(frames.mean()), 1), "qps_an_antenna": round(rate, 1)}
+
+
+def _blind(blind: Blind) -> Row:
+    return {"schedule": blind.schedule, "table": dict(zip(NAMES, (ACTIONS[k] for k in blind.table), strict=True))}

@@ -1,0 +1,80 @@
+"""Tables of `tiphys bench binding` for people: success/reject/failure in percent, policies below each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tiphys_cli.bench.report import Result, Row
+
+_FIGURES = ("success", "reject", "failure")
+
+
+def shown(policy: str, training_seed: int | None) -> str:
+    """Agents by training seed."""
+    return policy if training_seed is None else f"{policy} (seed {training_seed})"
+
+
+def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
+    """Topologies at every rate, applications, the arrivals of a file, scenarios; what is infeasible, whatever the policy."""
+    default = [s for s in result.summary if s["scenario"] == "default" and s["application"] == "all"]
+    poisson = [s for s in default if s["arrivals"] == "poisson"]
+    found: list[tuple[str, Sequence[Row]]] = [("infeasible in an empty system, %", list(_infeasible(result)))]
+    for topology in dict.fromkeys(s["topology"] for s in poisson):
+        here = [s for s in poisson if s["topology"] == topology]
+        found.append((f"{topology}: success/reject/failure, % by lambda", _triples(here, "lambda_per_min")))
+        found.append((f"{topology}: success over the best static policy, points by lambda", _over(here, "lambda_per_min")))
+    for arrivals in dict.fromkeys(s["arrivals"] for s in default if s["arrivals"] != "poisson"):
+        here = [s for s in default if s["arrivals"] == arrivals]
+        found += [
+            (f"arrivals of {arrivals}", _triples(here, "arrivals")),
+            (f"arrivals of {arrivals}: over the best static", _over(here, "arrivals")),
+        ]
+    edge = [s for s in result.summary if s["topology"] == "full-edge" and s["arrivals"] == "poisson" and s["lambda_per_min"] == 60.0]
+    applications = [s for s in edge if s["scenario"] == "default" and s["application"] != "all" and s["policy"] in _static(result)]
+    found.append(
+        ("full-edge, lambda 60: success of static policies by application, %", _triples(applications, "application", ("success",)))
+    )
+    scenarios = [s for s in edge if s["application"] == "all"]
+    found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
+    found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
+    if shares := result.inputs.get("shares_of_oracle_gain"):
+        found.append(("full-edge, lambda 60: shares of what the oracle gains", [{name: f"{value:.2f}" for name, value in shares.items()}]))
+    return found
+
+
+def _static(result: Result) -> set[str]:
+    return {s["best_static"] for s in result.summary} | {s["policy"] for s in result.summary if s["training_seed"] is None} - {
+        "score",
+        "oracle",
+    }
+
+
+def _infeasible(result: Result) -> Iterator[Row]:
+    for name, topology in result.inputs["topologies"].items():
+        by_application = {k: f"{100 * v:.1f}" for k, v in topology["infeasible_by_application"].items()}
+        yield {"topology": name, "offers": topology["offers"], "all": f"{100 * topology['infeasible_when_empty']:.1f}", **by_application}
+
+
+def _triples(summary: Sequence[Row], column: str, figures: Sequence[str] = _FIGURES) -> list[Row]:
+    cells: dict[tuple[str, str], dict[str, float]] = {}
+    for s in summary:
+        if s["metric"] in figures:
+            cells.setdefault((shown(s["policy"], s["training_seed"]), _head(s[column])), {})[s["metric"]] = 100 * s["mean"]
+    lines: dict[str, Row] = {}
+    for (policy, head), triple in cells.items():
+        lines.setdefault(policy, {"policy": policy})[head] = "/".join(f"{triple[figure]:.1f}" for figure in figures)
+    return list(lines.values())
+
+
+def _over(summary: Sequence[Row], column: str) -> list[Row]:
+    lines: dict[str, Row] = {}
+    for s in summary:
+        if s["metric"] == "over_best_static_points" and s["policy"] != s["best_static"]:
+            policy = shown(s["policy"], s["training_seed"])
+            cell = f"{s['mean']:+.1f} ({s['ci95_low']:+.1f}..{s['ci95_high']:+.1f})"
+            lines.setdefault(policy, {"policy": policy})[_head(s[column])] = cell
+    return list(lines.values())
+
+
+def _head(value: float | str) -> str:
+    return f"{value:g}" if isinstance(value, float) else value

@@ -1,0 +1,155 @@
+"""Arithmetic of constraints and policies: plain functions of arrays. Binders call them with numpy, the simulator compiles the same ones.
+
+Arguments are named tuples, because numba knows those. Every array has one entry an offer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
+
+CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
+"""The paper's seven in its order, relative load balancing, the learned score."""
+STRICT_MS = (30.0, 60.0)
+"""Streams that allow less are scored with weights of their own: what is need for the strictest is waste for the others."""
+VARIABILITY = 0.15
+"""Of queues of periodic frames: waits are so much of a G/G/c queue's (`tiphys bench binding --calibrate`)."""
+LEAST_LOAD_QPS = 1.0
+"""Random-load divides by the load: less than this counts as this."""
+
+
+class Columns(NamedTuple):
+    """What offers are; loads and delays apart, which change."""
+
+    capacity_qps: FloatArray
+    delay_ms: FloatArray
+    accuracy: FloatArray
+    profiled_kb: FloatArray
+    hashes: HashArray
+
+
+class Wish(NamedTuple):
+    """A stream's numbers."""
+
+    rate_qps: float
+    size_kb: float
+    max_delay_ms: float
+    slack_ms: float
+    min_accuracy: float
+    draw: np.uint64
+
+
+class Candidates(NamedTuple):
+    """One stream beside all offers."""
+
+    network_ms: FloatArray
+    """One way, mean and two deviations."""
+    latency_ms: FloatArray
+    """There and back, and processing: `lat` of the paper. Access and transmission are the same for every offer and left out."""
+    capacity_qps: FloatArray
+    load_qps: FloatArray
+    """As far as known."""
+    added_qps: FloatArray
+    """What this stream would add, in queries of the profiled size."""
+    accuracy: FloatArray
+    draw: FloatArray
+    """Uniform in (0, 1), from the stream's bits and the offer's."""
+    max_delay_ms: float
+    slack_ms: float
+    """What of it is left for `latency_ms`."""
+    min_accuracy: float
+
+
+def draws(bits: np.uint64, hashes: HashArray) -> FloatArray:
+    """The finaliser of splitmix64 over both: one number for each pair of stream and offer, in every process."""
+    z = hashes ^ bits
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(11)) + 0.5) * 2.0**-53
+
+
+def beside(columns: Columns, network_ms: FloatArray, load_qps: FloatArray, wish: Wish) -> Candidates:
+    """Delay and load of a query grow linearly with its size."""
+    size = wish.size_kb / columns.profiled_kb
+    return Candidates(
+        network_ms,
+        2.0 * network_ms + columns.delay_ms * size,
+        columns.capacity_qps,
+        load_qps,
+        wish.rate_qps * size,
+        columns.accuracy,
+        draws(wish.draw, columns.hashes),
+        wish.max_delay_ms,
+        wish.slack_ms,
+        wish.min_accuracy,
+    )
+
+
+def suits(c: Candidates) -> BoolArray:
+    """Constraints (3) and (4): in time, with two deviations to spare each way, and accurate enough."""
+    return (c.latency_ms <= c.slack_ms) & (c.accuracy >= c.min_accuracy)
+
+
+def fits(c: Candidates, ceiling: float) -> BoolArray:
+    """Constraint (2), up to a share of the capacity."""
+    return c.load_qps + c.added_qps <= ceiling * c.capacity_qps
+
+
+def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
+    """One number an offer, the highest is taken. `weights` are the score's; the others have none."""
+    if kind == CLOSEST:
+        return -c.network_ms
+    if kind == LOAD_BALANCING:
+        return -c.load_qps
+    if kind == FARTHEST:
+        return c.network_ms + 0.0
+    if kind == CHEAPER:
+        return c.latency_ms + 0.0
+    if kind == RANDOM_LATENCY:  # the largest weight / -log(uniform) falls on each with probability proportional to its weight
+        by_latency: FloatArray = -1.0 / (c.latency_ms * np.log(c.draw))
+        return by_latency
+    if kind == RANDOM_LOAD:
+        by_load: FloatArray = -c.capacity_qps / (np.maximum(c.load_qps, LEAST_LOAD_QPS) * np.log(c.draw))
+        return by_load
+    if kind == LEAST_IMPEDANCE:
+        return -c.latency_ms
+    spare = 1.0 - (c.load_qps + c.added_qps) / c.capacity_qps
+    if kind == RELATIVE_LOAD:
+        return spare
+    w = weights[0 if c.max_delay_ms < STRICT_MS[0] else 1 if c.max_delay_ms < STRICT_MS[1] else 2]
+    found: FloatArray = (
+        w[0] * spare
+        + w[1] * c.latency_ms / c.max_delay_ms
+        - w[2] * (c.accuracy - c.min_accuracy) / 50.0
+        + w[3] * c.network_ms / 20.0
+        + w[4] * (c.latency_ms - 2.0 * c.network_ms) / 100.0
+        - w[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
+        - w[6] * expected_late(c, spare)
+    )
+    return found
+
+
+def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
+    """Share of the stream's queries that would wait longer than they may: an exponential tail, with the mean at the use after."""
+    left_ms = np.maximum(c.slack_ms - c.latency_ms, 0.0) + 0.1
+    idle = np.maximum(spare, 0.02)
+    wait_ms = 1000.0 * VARIABILITY * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
+    late: FloatArray = (1.0 - idle) * np.exp(-left_ms / wait_ms)
+    return late
+
+
+def spare_qps(c: Candidates) -> FloatArray:
+    """What decides between equals."""
+    return c.capacity_qps - c.load_qps
+
+
+def best(preferred: FloatArray, feasible: BoolArray, tie: FloatArray) -> int:
+    """The feasible offer that is preferred; of equals the one with the highest `tie`, then the first by name; -1: there is none."""
+    if not feasible.any():
+        return -1
+    ranked = np.where(feasible, preferred, -np.inf)
+    return int(np.argmax(np.where(feasible & (ranked >= ranked.max()), tie, -np.inf)))

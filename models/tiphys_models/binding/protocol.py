@@ -1,0 +1,84 @@
+"""What a binding policy is, and how a binder uses one: constraints make offers candidates, the policy scores them, the best is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from tiphys_models.binding.kernels import Candidates, Wish, beside, best, fits, spare_qps, suits
+from tiphys_models.binding.offers import Offers
+from tiphys_models.binding.streams import Stream
+from tiphys_models.features.arrays import BoolArray, FloatArray
+
+CEILING = 0.9
+"""Share of a capacity that is given away: views are a little old, and queues grow before the end is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one access site knows, offer by offer. Its own bindings count at once; those of others when they are heard of."""
+
+    network_ms: FloatArray
+    """One way, mean and two deviations (`Offers.network_ms`)."""
+    load_qps: FloatArray
+    """Bound load, in queries of the profiled size."""
+    up: BoolArray
+    """Whether the endpoint answers; nothing is bound to one that does not."""
+    seen_at_s: float = 0.0
+    """When the others' bindings were last heard of: seconds since the epoch."""
+    ceiling: float = CEILING
+
+    def age_s(self, now_s: float) -> float:
+        """How old that is."""
+        return max(now_s - self.seen_at_s, 0.0)
+
+
+class BindingPolicy(Protocol):
+    """Scores offers for one stream. Deterministic: chance comes from the stream's own bits."""
+
+    @property
+    def name(self) -> str:
+        """As in the CRD and the tables."""
+        ...
+
+    def score(self, stream: Stream, candidates: Candidates) -> FloatArray:
+        """One number an offer, feasible or not; the highest feasible one is taken."""
+        ...
+
+
+class Reason(StrEnum):
+    """How it ended."""
+
+    BOUND = "Bound"
+    INFEASIBLE = "Infeasible"
+    """No offer that is up would do even without any load."""
+    NO_CAPACITY = "NoCapacity"
+    """There are such offers, but they are full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """An offer by its index, or the reason why there is none."""
+
+    reason: Reason
+    offer: int = -1
+    expected_latency_ms: float = float("nan")
+    """From the client and back, without waiting, at mean delay and two deviations."""
+    added_qps: float = 0.0
+    """Load that the offer carries until the stream ends."""
+
+
+def bind(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) -> Binding:
+    """Score, rank, select. Pure: whoever calls it adds `added_qps` to its view."""
+    wish = Wish(stream.rate_qps, stream.size_kb, stream.max_delay_ms, stream.slack_ms, stream.min_accuracy, np.uint64(stream.draw))
+    candidates = beside(offers.columns, view.network_ms, view.load_qps, wish)
+    possible = offers.serves(stream.task) & view.up & suits(candidates)
+    feasible = possible & fits(candidates, view.ceiling)
+    chosen = best(policy.score(stream, candidates), feasible, spare_qps(candidates))
+    if chosen < 0:
+        return Binding(Reason.NO_CAPACITY if possible.any() else Reason.INFEASIBLE)
+    expected = float(candidates.latency_ms[chosen]) + stream.max_delay_ms - stream.slack_ms
+    return Binding(Reason.BOUND, chosen, expected, float(candidates.added_qps[chosen]))

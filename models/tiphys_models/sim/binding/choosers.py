@@ -1,0 +1,166 @@
+"""Who chooses an action for every window: agents through what they see, chance, blind schedules, and the look-ahead oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiphys_models.binding import kernels
+from tiphys_models.binding.agent import BINS, Agent, Pooling, Seen, bin_of
+from tiphys_models.binding.learned import ScorePolicy
+from tiphys_models.binding.offers import Offers
+from tiphys_models.binding.paper import History, PaperAgent, window_features
+from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Episode, Moment
+from tiphys_models.sim.binding.kernel import LIVE, NEXT_START, Streams
+from tiphys_models.sim.binding.scenario import WINDOW_S
+
+ORACLE_WINDOWS = 16
+"""How long the oracle follows the base action after the one that it tries."""
+
+
+def table_action(kinds: Sequence[int], weights: FloatArray, name: str = "table") -> Action:
+    """A policy for every application, by the kinds of `kernels`, which are the indices in `agent.ACTIONS`."""
+    return Action(name, np.array(kinds, np.int64), weights)
+
+
+def agent_actions(weights: FloatArray, table: Sequence[int]) -> tuple[Action, ...]:
+    """In the order of `agent.ACTIONS`."""
+    return (*STATIC_ACTIONS, Action.score(weights), table_action(table, weights))
+
+
+def actions_of(agent: Agent, applications: Sequence[str]) -> tuple[Action, ...]:
+    """The same for an agent that was loaded."""
+    score, table = agent.policies[-2], agent.policies[-1]
+    if not isinstance(score, ScorePolicy):
+        raise TypeError(f"{score.name} is no score")
+    by_application = getattr(table, "by_application", {})
+    kinds = [int(getattr(by_application.get(a), "kind", kernels.SCORE)) for a in applications]
+    return agent_actions(score.weights, kinds)
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Makes a binder's view of the simulation: never the future, never what becomes of queries that are not answered yet."""
+
+    offers: Offers
+    streams: Streams
+    pooling: Pooling = field(init=False)
+    _bins: IntArray = field(init=False)
+    _before: int = 0
+
+    def __post_init__(self) -> None:
+        self.pooling = Pooling(self.offers)
+        self._bins = bin_of(self.streams.max_delay_ms, self.streams.rate_qps)
+
+    def features(self, moment: Moment, action: int) -> FloatArray:
+        """Call once a window."""
+        state, s = moment.episode.state, self.streams
+        now = int(state.at[NEXT_START])
+        came = slice(self._before, now)
+        self._before = now
+        live = state.live[: state.at[LIVE]]
+        bound = live[state.offer[live] >= 0]
+        incoming: FloatArray = np.bincount(self._bins[came], s.rate_qps[came], BINS) / WINDOW_S
+        active = np.bincount(self._bins[bound], s.rate_qps[bound], BINS).astype(np.float64)
+        shares = moment.last.shares() if moment.last else (1.0, 0.0, 0.0)
+        return self.pooling.features(Seen(state.load_qps, incoming, active, *shares, action))
+
+
+@dataclass(slots=True)
+class Switching:
+    """An agent in an episode."""
+
+    agent: Agent
+    actions: tuple[Action, ...]
+    watcher: Watcher
+    _last: int | None = None
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        last = self.agent.base if self._last is None else self._last
+        self._last = self.agent.choose(self.watcher.features(moment, last))
+        return self.actions[self._last]
+
+
+@dataclass(slots=True)
+class RandomSwitching:
+    """Any action, anew in every window."""
+
+    actions: tuple[Action, ...]
+    rng: np.random.Generator
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        return self.actions[int(self.rng.integers(len(self.actions)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternating:
+    """Two actions in turn, whatever is seen."""
+
+    first: Action
+    second: Action
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        return self.second if moment.index % 2 else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Clairvoyant: each action now, then the base action for ORACLE_WINDOWS windows, with the true future. A figure, no bound."""
+
+    actions: tuple[Action, ...]
+    base: Action
+    windows: int = ORACLE_WINDOWS
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        gained = [ahead(moment.episode, action, self.base, self.windows) for action in self.actions]
+        return self.actions[int(np.argmax(gained))]
+
+
+def ahead(episode: Episode, action: Action, base: Action, windows: int) -> float:
+    """Queries answered in time within this and the next windows, if `action` binds now and `base` after."""
+    twin = episode.clone()
+    answered = 0.0
+    for window in range(windows + 1):
+        if twin.over:
+            break
+        answered += float(twin.window(action if window == 0 else base).tally[:, 0].sum())
+    return answered
+
+
+@dataclass(slots=True)
+class PaperWatcher:
+    """What the paper's agent sees of a window that has ended."""
+
+    offers: Offers
+    streams: Streams
+    _before: int = 0
+
+    def features(self, moment: Moment) -> FloatArray:
+        """Call once a window."""
+        episode, s = moment.episode, self.streams
+        now = int(episode.state.at[NEXT_START])
+        came = slice(self._before, now)
+        self._before = now
+        incoming = np.bincount(bin_of(s.max_delay_ms[came], s.rate_qps[came]), s.rate_qps[came], BINS) / WINDOW_S
+        served, responses, offered = episode.work.T / WINDOW_S
+        return window_features(self.offers, served, responses, offered, incoming)
+
+
+@dataclass(slots=True)
+class PaperSwitching:
+    """The paper's agent in an episode."""
+
+    agent: PaperAgent
+    watcher: PaperWatcher
+    _history: History = field(default_factory=History)
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        return STATIC_ACTIONS[self.agent.choose(self._history.push(self.watcher.features(moment)))]

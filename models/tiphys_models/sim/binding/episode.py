@@ -1,0 +1,178 @@
+"""One workload played window by window: an action binds the streams of a window, and the queries of all live streams are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tiphys_models.binding import kernels
+from tiphys_models.binding.rules import STATIC
+from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.sim.binding.kernel import NOT_YET, TIE_NAME, TIE_RANDOM, TIE_SPARE, Options, State, Streams, World, bind_until
+from tiphys_models.sim.binding.queues import DROPPED, LATE, REJECT, SUCCESS, events, forget_ended, tick
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, TICK_S, WINDOW_S, Scenario
+from tiphys_models.sim.binding.workloads import APPLICATIONS
+
+_TIES = {"spare": TIE_SPARE, "name": TIE_NAME, "random": TIE_RANDOM}
+_NO_WEIGHTS = np.zeros((3, 7))
+
+
+@dataclass(frozen=True)
+class Action:
+    """A policy for every application: mostly the same one."""
+
+    name: str
+    kinds: IntArray
+    weights: FloatArray
+    """Of the score."""
+
+    @classmethod
+    def same(cls, name: str, kind: int, weights: FloatArray = _NO_WEIGHTS) -> Action:
+        """For all applications."""
+        return cls(name, np.full(len(APPLICATIONS), kind, np.int64), weights)
+
+    @classmethod
+    def score(cls, weights: FloatArray, name: str = "score") -> Action:
+        """The learned score with these weights."""
+        return cls.same(name, kernels.SCORE, weights)
+
+
+STATIC_ACTIONS: tuple[Action, ...] = tuple(Action.same(name, kind) for name, kind in STATIC.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was counted: fractions of queries, which add up to one."""
+
+    tally: FloatArray
+    """[applications, 4] queries; see `queues`."""
+
+    def shares(self, application: int | None = None) -> tuple[float, float, float]:
+        """Success, reject, failure; zeros where nothing was asked."""
+        counted = self.tally.sum(axis=0) if application is None else self.tally[application]
+        total = max(float(counted.sum()), 1e-9)
+        return float(counted[SUCCESS]) / total, float(counted[REJECT]) / total, float(counted[LATE] + counted[DROPPED]) / total
+
+    @property
+    def success(self) -> float:
+        """Share of all queries; 1 where there were none."""
+        return self.shares()[0] if self.tally.sum() > 0 else 1.0
+
+
+class Episode:
+    """See the module. Cheap to clone, which is how the future is looked at."""
+
+    def __init__(self, world: World, streams: Streams, scenario: Scenario = DEFAULT_SCENARIO, horizon_s: float = HORIZON_S) -> None:
+        self.world, self.streams, self.scenario, self.horizon_s = world, streams, scenario, horizon_s
+        access, offers = world.network_ms.shape
+        count = len(streams.start_s)
+        self.state = State(
+            at=np.zeros(3, np.int64),
+            refresh_s=np.zeros(1),
+            load_qps=np.zeros(offers),
+            seen_qps=np.zeros((access, offers)),
+            offer=np.full(count, NOT_YET, np.int64),
+            added_qps=np.zeros(count),
+            live=np.zeros(count, np.int64),
+            backlog=np.zeros(offers),
+            free_s=np.zeros(int(world.replicas.sum())),
+        )
+        self.now_s = 0.0
+        self.tally = np.zeros((len(APPLICATIONS), 4))
+        self.work = np.zeros((offers, 3))
+        """Of the last window."""
+        self._rng = np.random.default_rng(int(streams.draw[0] >> np.uint64(1)) if count else 0)
+
+    @property
+    def over(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.now_s >= self.horizon_s
+
+    def clone(self) -> Episode:
+        """The same present with the same future. Query by query, the clone's network delays are others."""
+        twin = object.__new__(Episode)
+        twin.__dict__.update(self.__dict__)
+        twin.state = State._make(a.copy() for a in self.state)
+        twin.tally, twin.work = self.tally.copy(), self.work.copy()
+        if self.scenario.events:
+            twin._rng = np.random.default_rng(int(self.now_s))
+        return twin
+
+    def window(self, action: Action, length_s: float = WINDOW_S) -> Outcome:
+        """The next window under this action."""
+        s, t1 = self.scenario, min(self.now_s + length_s, self.horizon_s)
+        options = Options(action.kinds, action.weights, s.ceiling, s.view_s, s.own_at_once, _TIES[s.tie])
+        bind_until(self.world, self.streams, self.state, t1, options)
+        tally = np.zeros_like(self.tally)
+        self.work = np.zeros_like(self.work)
+        if s.events:
+            events(self.world, self.streams, self.state, self.now_s, t1, s.poisson_frames, self._rng, tally, self.work)
+        else:
+            at = self.now_s
+            while at < t1 - 1e-9:
+                tick(self.world, self.streams, self.state, at, min(at + TICK_S, t1), s.variability, tally, self.work)
+                at += TICK_S
+        forget_ended(self.streams, self.state, t1)
+        if self.now_s >= s.warm_up_s:
+            self.tally += tally
+        self.now_s = t1
+        return Outcome(tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The start of a window. `episode` is for bounds only: it holds the future."""
+
+    index: int
+    last: Outcome | None
+    episode: Episode
+
+
+class Chooser(Protocol):
+    """Whoever names an action for every window."""
+
+    def choose(self, moment: Moment) -> Action:
+        """For all streams that arrive in the window."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same action."""
+
+    action: Action
+
+    def choose(self, moment: Moment) -> Action:
+        """See `Chooser`."""
+        return self.action
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A finished episode."""
+
+    outcome: Outcome
+    chosen: tuple[str, ...]
+    success_by_window: tuple[float, ...] = field(default=())
+
+
+def play(world: World, streams: Streams, chooser: Chooser, scenario: Scenario = DEFAULT_SCENARIO, horizon_s: float = HORIZON_S) -> Records:
+    """From empty to the horizon."""
+    episode = Episode(world, streams, scenario, horizon_s)
+    chosen: list[str] = []
+    success: list[float] = []
+    last: Outcome | None = None
+    while not episode.over:
+        action = chooser.choose(Moment(len(chosen), last, episode))
+        last = episode.window(action)
+        chosen.append(action.name)
+        success.append(last.success)
+    return Records(Outcome(episode.tally), tuple(chosen), tuple(success))
+
+
+def mean_success(records: Sequence[Records]) -> float:
+    """Over episodes."""
+    return float(np.mean([r.outcome.success for r in records]))

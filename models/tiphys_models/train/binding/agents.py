@@ -1,0 +1,117 @@
+"""From a preset to an agent: score, table, best fixed action, advantages, margin. Validation decides whether it switches at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiphys_models.binding.agent import ACTIONS, FEATURES, HIDDEN, SCHEMA, Agent, AgentCard, agent_of
+from tiphys_models.binding.learned import TERMS
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.nets.selection import Trunk
+from tiphys_models.sim.binding.choosers import Switching, Watcher, agent_actions
+from tiphys_models.sim.binding.episode import Action, Chooser, mean_success, play
+from tiphys_models.sim.binding.search import Course, Tell, fit_score, fit_table
+from tiphys_models.sim.binding.topology import make_topology
+from tiphys_models.sim.binding.workloads import NAMES, make_streams
+from tiphys_models.sim.workloads import stream
+from tiphys_models.train.binding.clones import Lessons, gather
+from tiphys_models.train.binding.presets import Preset
+from tiphys_models.train.fit import fit
+
+NEVER = 1e9
+"""A margin that nothing exceeds: the agent stays with its best fixed action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One training seed's result."""
+
+    preset: str
+    seed: int
+    arrays: dict[str, FloatArray]
+    card: dict[str, Any]
+    """What the card has to say for the arrays to be loaded."""
+    evidence: dict[str, Any]
+    validation: float
+    """Mean success."""
+
+
+def train(preset: Preset, seed: int, tell: Tell) -> Trained:
+    """Two to five minutes on one core."""
+    started = monotonic()
+    rng = stream("binding", "trainer", preset.name, seed)
+    course = Course(lambdas=preset.lambdas)
+    weights = fit_score(course, rng, preset.effort, tell)
+    table = fit_table(course, preset.table_seeds, weights=weights)
+    actions = agent_actions(weights, table)
+    judge = Course(lambdas=preset.lambdas, split="validation")
+    fixed = {action.name: judge.fixed(action, preset.validation_seeds) for action in actions}
+    base = max(range(len(actions)), key=lambda k: fixed[actions[k].name])
+    tell(f"  best fixed action: {actions[base].name}, success {100 * fixed[actions[base].name]:.2f} %")
+    lessons = gather(course, preset, actions, base, rng)
+    network, mean, scale = regress(lessons, preset, seed, tell)
+    arrays = {"weights": weights, "table": np.array(table, np.float64), "mean": mean, "scale": scale}
+    arrays |= {f"net.{i}.{part}": a for i, layer in enumerate(network) for part, a in zip(("weight", "bias"), layer, strict=True)}
+    found: dict[float, float] = {NEVER: fixed[actions[base].name]}
+    for margin in preset.margins:
+        agent = agent_of(preset.name, card_of(preset.name, base, margin), arrays)
+        found[margin] = _judge(judge, agent, actions, preset.validation_seeds)
+        tell(f"  margin {margin}: success {100 * found[margin]:.2f} %")
+    margin = max(found, key=found.__getitem__)
+    evidence = {
+        "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
+        "margin": margin, "score": {kind: _named(row) for kind, row in zip(("strictest", "strict", "others"), weights, strict=True)},
+        "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
+        "validation_success": {name: round(value, 5) for name, value in fixed.items()},
+        "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
+        "seconds": round(monotonic() - started, 1),
+    }  # fmt: skip
+    card = card_of(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
+    return Trained(preset.name, seed, arrays, card, evidence, found[margin])
+
+
+def _named(row: FloatArray) -> dict[str, float]:
+    return dict(zip(TERMS, row.round(4).tolist(), strict=True))
+
+
+def card_of(name: str, base: int, margin: float) -> AgentCard:
+    """What the card has to say; its digest comes with the weights."""
+    return AgentCard(name=name, policy=name, feature_schema=SCHEMA, sha256="0" * 64, base=base, margin=margin, applications=list(NAMES))
+
+
+def _judge(course: Course, agent: Agent, actions: tuple[Action, ...], seeds: tuple[int, ...]) -> float:
+    records = []
+    for topology in course.topologies:
+        where = make_topology(topology)
+        for rate in course.lambdas:
+            for seed in seeds:
+                streams = make_streams(course.split, seed, rate)
+                chooser: Chooser = Switching(agent, actions, Watcher(where.offers, streams))
+                records.append(play(where.world, streams, chooser, course.scenario))
+    return mean_success(records)
+
+
+def regress(
+    lessons: Lessons, preset: Preset, seed: int, tell: Callable[[str], None]
+) -> tuple[list[tuple[FloatArray, FloatArray]], FloatArray, FloatArray]:
+    """(layers, mean, scale): what is seen, standardised, to advantages in points."""
+    mean = lessons.features.mean(axis=0)
+    scale = np.maximum(lessons.features.std(axis=0), 0.02)
+    x = torch.as_tensor(np.clip((lessons.features - mean) / scale, -5, 5), dtype=torch.float32)
+    wanted = torch.as_tensor(lessons.advantages, dtype=torch.float32)
+    net = Trunk((FEATURES, HIDDEN, HIDDEN, len(ACTIONS)), seed)
+
+    def loss(inputs: Tensor, advantages: Tensor) -> Tensor:
+        return torch.nn.functional.huber_loss(net(inputs), advantages, delta=0.5)
+
+    generator = torch.Generator().manual_seed(seed)
+    fitted = fit(net, (x, wanted), loss, generator, lambda _: None, epochs=preset.epochs, rate=2e-3, batch=64, weight_decay=1e-2)
+    tell(f"  {fitted.rows} labelled windows, held-out loss {fitted.held_out_loss:.4f} at epoch {fitted.best_epoch}")
+    return net.layers(), mean, scale

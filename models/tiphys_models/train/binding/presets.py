@@ -1,0 +1,39 @@
+"""How long and on what each artifact is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tiphys_models.sim.binding.scenario import LAMBDA
+from tiphys_models.sim.binding.search import Effort
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Full-edge, default scenario."""
+
+    name: str
+    lambdas: tuple[float, ...] = (LAMBDA,)
+    effort: Effort = field(default_factory=Effort)
+    table_seeds: tuple[int, ...] = (0,)
+    episodes: int = 8
+    """Of every rate: where states are labelled."""
+    labelled: int = 20
+    """Windows of each that are labelled for every action."""
+    horizon: int = 24
+    """Windows that a label looks ahead: about two mean lives of a stream."""
+    wander: float = 0.3
+    """Share of windows in which the labelled episodes take any action, so that states differ."""
+    epochs: int = 60
+    validation_seeds: tuple[int, ...] = (0, 1, 2)
+    margins: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
+    """Points of success, as averages over the horizon; validation chooses, or none does."""
+
+
+PRESETS = {
+    p.name: p
+    for p in (
+        Preset("aset"),
+        Preset("aset-wide", lambdas=(20.0, 40.0, 60.0, 80.0, 110.0), effort=Effort(episodes=1), episodes=3),
+    )
+}

@@ -1,0 +1,63 @@
+"""What needs torch: networks equal their numpy twins, and what there is to learn is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+pytest.importorskip("torch")
+
+import torch
+
+from tiphys_models.binding.agent import ACTIONS, FEATURES, agent_of
+from tiphys_models.binding.learned import WEIGHTS
+from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent
+from tiphys_models.nets.binding import ConvQ
+from tiphys_models.sim.binding.choosers import agent_actions
+from tiphys_models.sim.binding.search import Course
+from tiphys_models.sim.binding.workloads import NAMES
+from tiphys_models.train.binding.agents import card_of, regress
+from tiphys_models.train.binding.clones import Lessons, gather
+from tiphys_models.train.binding.dqn import PaperPreset, train_paper
+from tiphys_models.train.binding.presets import Preset
+
+
+def test_the_paper_s_network_is_served_as_it_was_trained() -> None:
+    net = ConvQ(3)
+    arrays = net.arrays()
+    assert {name: a.shape for name, a in arrays.items()} == dict(SHAPES)
+    history = np.random.default_rng(0).normal(size=(WIDTH, HISTORY)).astype(np.float32)
+    with torch.no_grad():
+        expected = net(torch.as_tensor(history[None]))[0].numpy()
+    assert PaperAgent(arrays).values(history) == pytest.approx(expected, abs=1e-5)
+
+
+def test_one_seed_trains_one_network() -> None:
+    short = PaperPreset(episodes=1, batch=16)
+    first, again = train_paper(short, 0, lambda _: None), train_paper(short, 0, lambda _: None)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["dense.1.bias"], ConvQ(0).arrays()["dense.1.bias"])
+
+
+def test_advantages_that_follow_from_what_is_seen_are_learned() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(3000, FEATURES))
+    advantages = np.zeros((3000, len(ACTIONS)))
+    advantages[:, 3] = np.sign(features[:, 5])
+    network, mean, scale = regress(Lessons(features, advantages), Preset("aset", epochs=10), 0, lambda _: None)
+    arrays = {"weights": np.zeros(WEIGHTS), "table": np.zeros(len(NAMES)), "mean": mean, "scale": scale}
+    arrays |= {f"net.{i}.{part}": a for i, layer in enumerate(network) for part, a in zip(("weight", "bias"), layer, strict=True)}
+    agent = agent_of("aset", card_of("aset", 2, 0.4), arrays)
+    tried = rng.normal(size=(200, FEATURES))
+    chosen = np.array([agent.choose(row) for row in tried])
+    assert ((chosen == 3) == (tried[:, 5] > 0)).mean() > 0.8
+
+
+def test_labels_compare_actions_on_the_same_future() -> None:
+    preset = Preset("aset", episodes=1, labelled=3, horizon=2)
+    actions = agent_actions(np.ones(WEIGHTS), [0] * len(NAMES))
+    lessons = gather(Course(lambdas=(20.0,)), preset, actions, 2, np.random.default_rng(0))
+    assert lessons.advantages.shape == (3, len(ACTIONS))
+    assert not lessons.advantages[:, 2].any()  # the base over itself
+    assert lessons.advantages[:, 0] == pytest.approx(lessons.advantages[:, -1])  # a table of `closest` is `closest`

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("numba")
+
+from tiphys_cli.app import app
+from tiphys_cli.bench.binding_claims import claims
+from tiphys_cli.bench.binding_docs import blocks
+from tiphys_cli.bench.binding_play import Blind, Job, play_cell
+from tiphys_cli.bench.binding_plots import draw
+from tiphys_cli.bench.binding_summary import Table, oracle_shares, summarise, with_blind
+from tiphys_cli.bench.binding_tables import made_tables
+from tiphys_cli.bench.documents import rewrite
+from tiphys_cli.bench.report import Result
+from tiphys_models.binding.rules import STATIC
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
+from tiphys_models.sim.binding.workloads import NAMES
+
+RATES = {"full-edge": (20.0, 40.0, 60.0, 80.0, 100.0), "co-dc-cloud": (60.0,), "dc-cloud": (60.0,)}
+
+
+def row(policy: str, success: float, *, topology: str, rate: float, seed: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "topology": topology, "scenario": "default", "arrivals": "poisson", "policy": policy, "training_seed": None, "application": "all",
+        "lambda_per_min": rate, "seed": seed, "streams": 100, "success": success, "reject": 0.5 * (1 - success), "failure": 0.5 * (1 - success),
+        **changed,
+    }  # fmt: skip
+
+
+def rows(gain: float = 0.03, fixed_gain: float = 0.02) -> list[dict[str, Any]]:
+    """Static policies from 0.70 on, `relative-load` best with 0.80; two training seeds of `aset`, the second half a point worse."""
+    made = []
+    for topology, rates in RATES.items():
+        for rate in rates:
+            for seed in range(3):
+                at: dict[str, Any] = {"topology": topology, "rate": rate, "seed": seed}
+                static = {p: 0.70 + 0.01 * i for i, p in enumerate(STATIC)} | {"relative-load": 0.80}
+                made += [row(p, s + 0.001 * seed, **at) for p, s in static.items()]
+                extra = gain if topology != "dc-cloud" else 0.002
+                for k in (0, 1):
+                    made.append(row("aset", 0.80 + extra - 0.005 * k + 0.001 * seed, **at, training_seed=k))
+                    made.append(row("aset-fixed", 0.80 + fixed_gain - 0.005 * k + 0.001 * seed, **at, training_seed=k))
+                made += [row("blind-schedule", 0.79, **at), row("blind-table", 0.81, **at)]
+                for application, best in (("gaming", "cheaper"), ("cars", "farthest")):
+                    made += [row(p, 0.9 if p == best else 0.8, **at, application=application) for p in STATIC]
+    return with_blind(made)
+
+
+def claim(made: list[dict[str, Any]], name: str) -> tuple[Any, bool]:
+    return next((c.value, c.holds) for c in claims(made) if c.id == name)
+
+
+def test_claims_are_of_the_worst_training_seed_against_the_nearest_static_policy() -> None:
+    made = rows()
+    assert claim(made, "aset-over-every-static-points-full-edge-60") == (2.5, True)
+    assert claim(rows(gain=0.02), "aset-over-every-static-points-full-edge-60") == (1.5, False)
+    assert claim(made, "aset-over-every-static-points-full-edge-20") == (2.5, True)
+    assert claim(made, "aset-rejects-over-best-static-points-full-edge-60") == (-1.25, True)
+    assert claim(made, "aset-from-best-static-points-either-way-dc-cloud-60") == (0.3, True)
+    assert claim(made, "aset-over-best-blind-points-full-edge-60") == (pytest.approx(1.6), True)  # over the table, the better one
+    assert claim(made, "best-static-success-pct-full-edge-60-low") == (80.1, True)
+
+
+def test_switching_counts_only_above_the_agent_s_own_fixed_action() -> None:
+    name = "aset-switching-over-own-best-fixed-points-ci95-low-full-edge-60"
+    assert claim(rows(), name)[1]
+    assert not claim(rows(fixed_gain=0.03), name)[1]
+
+
+def test_applications_are_compared_both_ways() -> None:
+    assert claim(rows(), "applications-differ-points-gaming-cheaper-cars-farthest") == (10.0, True)
+
+
+def test_the_better_blind_comparator_is_named() -> None:
+    assert {r["of"] for r in rows() if r["policy"] == "blind"} == {"blind-table"}
+
+
+def test_shares_of_the_oracle_s_gain_are_over_the_best_of_the_seven() -> None:
+    at: dict[str, Any] = {"topology": "full-edge", "rate": 60.0, "seed": 0}
+    table: Table = {
+        (p, None): [row(p, s, **at)]
+        for p, s in {"farthest": 0.7, "closest": 0.6, "relative-load": 0.9, "oracle": 0.74, "random": 0.66}.items()
+    }
+    table["aset-paper", 1] = [row("aset-paper", 0.71, **at)]
+    assert oracle_shares(table) == {
+        "oracle_gain_points": pytest.approx(4),
+        "random": pytest.approx(-1),
+        "aset-paper-1": pytest.approx(0.25),
+    }
+    assert oracle_shares({}) == {}
+
+
+def cell(**changed: Any) -> Job:
+    plain: dict[str, Any] = {"topology": "full-edge", "scenario": DEFAULT_SCENARIO, "lambda_per_min": 100.0, "seed": 0, "horizon_s": 10.0}
+    blind = Blind(("closest", "farthest"), (2,) * len(NAMES))
+    return Job(**{**plain, "policies": (*STATIC, "random", "blind-schedule", "blind-table", "oracle"), "blind": blind, **changed})
+
+
+def test_a_cell_has_a_row_for_every_policy_and_application_and_is_the_same_again() -> None:
+    played = play_cell(cell(trace=True))
+    assert len(played.rows) == (len(STATIC) + 4) * (len(NAMES) + 1)
+    for found in played.rows:
+        assert found["success"] + found["reject"] + found["failure"] == pytest.approx(1)
+    assert play_cell(cell()).rows == played.rows
+    assert set(played.over_time) == set(STATIC)
+    everybody = {r["policy"]: r for r in played.rows if r["application"] == "all"}
+    assert everybody["blind-table"]["success"] == everybody["farthest"]["success"]  # a table of one policy is that policy
+
+
+def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
+    made = rows()
+    topology = {"offers": 74, "infeasible_when_empty": 0.0, "infeasible_by_application": {}}
+    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}}
+    result = Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
+    titles = [title for title, lines in made_tables(result) if lines]
+    assert "full-edge: success/reject/failure, % by lambda" in titles
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- bench:full-edge-success-over-the-best-static-policy-points-by-lambda -->\n<!-- /bench -->\nafter\n")
+    rewrite(document, blocks(result))
+    assert "| aset (seed 0) | +3.0 (+3.0..+3.0) |" in document.read_text()
+    document.write_text("<!-- bench:magic -->\n<!-- /bench -->\n")
+    with pytest.raises(InvalidInput, match="'magic'"):
+        rewrite(document, blocks(result))
+    document.unlink()
+    draw(result, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"applications.svg", "over-time.svg", *(f"rates-{t}.svg" for t in RATES)}
+
+
+def test_unknown_policies_and_unreadable_arrivals_are_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["bench", "binding", "--policies", "magic"])
+    assert (result.exit_code, "'magic' is none of" in result.stderr) == (2, True)
+    result = CliRunner().invoke(app, ["bench", "binding", "--arrivals", str(tmp_path / "none.csv")])
+    assert (result.exit_code, "cannot read none.csv" in result.stderr) == (2, True)
