@@ -10,8 +10,9 @@ import numpy as np
 
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.errors import ApiError, ClusterError
-from tiphys_cli.cluster.kind.workloads import FUNCTIONS, SCHEDULER, RealFunction, call_pod, duration_s
+from tiphys_cli.cluster.kind.workloads import FUNCTIONS, RealFunction, call_pod, duration_s
 from tiphys_cli.support.commands import ask_extenders
+from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 
 LANES: Mapping[str, Mapping[str, str] | None] = {
     "default-scheduler": None,
@@ -66,7 +67,7 @@ def _play(api: ApiClient, kubeconfig: Path, image: str, calls: Sequence[Arrival]
         spec = {**chosen, "mode": "Active"}
         body = {"apiVersion": "tiphys.io/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "all"}, "spec": spec}
         api.create(f"/apis/tiphys.io/v1alpha1/namespaces/{namespace}/schedulingpolicies", body)
-        scheduler = SCHEDULER
+        scheduler = DEFAULT_SCHEDULER_NAME
     try:
         time.sleep(3.0)  # the namespace's ServiceAccount, and the policy in every extender
         begun = time.monotonic()

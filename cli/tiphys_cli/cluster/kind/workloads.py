@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 from tiphys_models.domain.facts import FUNCTION_LABEL
-
-SCHEDULER = "tiphys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ REPEAT = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic(
 
 
 def call_pod(
-    name: str, function: RealFunction, image: str, *, scheduler: str = SCHEDULER, node: str = "", code: str = ""
+    name: str, function: RealFunction, image: str, *, scheduler: str = DEFAULT_SCHEDULER_NAME, node: str = "", code: str = ""
 ) -> dict[str, Any]:
     """A pod that does the work of one call and ends."""
     container = {
