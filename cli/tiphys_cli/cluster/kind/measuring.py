@@ -132,6 +132,7 @@ def _print(header: list[str], body: list[list[str]], *, markdown: bool) -> None:
     if markdown:
         for line in (header, ["---"] * len(header), *body):
             typer.echo(f"| {' | '.join(line)} |")
+        typer.echo()  # another table may follow
         return
     table = Table(*header)
     for row in body:
