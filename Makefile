@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e clean
+.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -106,6 +106,10 @@ image: $(VENV)/.run ## container images of operator and extender, and how large 
 kind-e2e: $(VENV)/.dev ## real nodes: images, kind cluster (Docker, or podman as root), chart, tests, delete (KEEP=1 keeps it, EXISTING=1 uses KUBECONFIG, K8S=1.35)
 	$(BIN)/tiphys kind packages
 	$(BIN)/tiphys kind e2e $(if $(KEEP),--keep) $(if $(EXISTING),--existing) $(if $(K8S),--kubernetes=$(K8S))
+
+kind-metrics: $(VENV)/.dev ## real nodes, real metrics: every input of a decision, policies on real functions; the tables of docs/kind.md (KEEP=1, K8S=1.35)
+	$(BIN)/tiphys kind packages
+	$(BIN)/tiphys kind metrics $(if $(KEEP),--keep) $(if $(K8S),--kubernetes=$(K8S))
 
 clean: ## remove what make made inside the clone (the tool cache outside stays)
 	rm -rf $(VENV) $(VENV_TRAIN) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,25 +2,30 @@
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import stat
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
 from tiphys_cli.cluster import host
-from tiphys_cli.cluster.kind import images, nodeimage, packages
+from tiphys_cli.cluster.kind import comparison, features, images, monitoring, nodeimage, packages
 from tiphys_cli.cluster.kind.archives import Layer, write_image
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.commands import QUICK_START, kind_app
 from tiphys_cli.cluster.kind.engines import EngineMissingError, Podman, choose
 from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.kind.workloads import FUNCTIONS, RealFunction, call_pod, duration_s, repeated
 from tiphys_cli.cluster.runs import claim
+from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.features.schema import FEATURES
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "manifests" / "kind.yaml"
@@ -167,3 +172,66 @@ def test_every_phase_is_timed_also_the_one_that_fails() -> None:
 def test_the_readme_shows_the_script_that_the_kind_tests_run() -> None:
     script = (ROOT / QUICK_START).read_text()
     assert f"```\n{script}```" in (ROOT / "README.md").read_text()
+
+
+NODES = [
+    {
+        "metadata": {"name": name, "labels": {}},
+        "status": {"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]},
+    }
+    for name, address in (("a", "10.0.0.2"), ("b", "10.0.0.3"))
+]
+
+
+def test_every_series_of_a_node_carries_its_name() -> None:
+    jobs = {job["job_name"]: job for job in monitoring.scrape_config(NODES)["scrape_configs"]}
+    assert set(jobs) == {"node", "cadvisor", "kubelet", "kube-state-metrics"}
+    for name, port in (("node", 9100), ("cadvisor", 10250), ("kubelet", 10250)):
+        found = {config["targets"][0]: config["labels"]["node"] for config in jobs[name]["static_configs"]}
+        assert found == {f"10.0.0.2:{port}": "a", f"10.0.0.3:{port}": "b"}
+    assert monitoring.WINDOW_S >= 4 * monitoring.SCRAPE_S, "a rate needs readings"
+
+
+def test_prometheus_may_read_what_it_scrapes_and_kube_state_metrics_what_it_counts() -> None:
+    made = list(yaml.safe_load_all(monitoring.manifests(NODES)))
+    rules = {each["metadata"]["name"]: each["rules"] for each in made if each["kind"] == "ClusterRole"}
+    assert rules["tiphys-kind-prometheus"] == [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]
+    (state,) = [each for each in made if each["kind"] == "Deployment" and each["metadata"]["name"] == "kube-state-metrics"]
+    (argument,) = [arg for arg in state["spec"]["template"]["spec"]["containers"][0]["args"] if arg.startswith("--resources=")]
+    granted = {resource for rule in rules["tiphys-kind-kube-state-metrics"] for resource in rule["resources"]}
+    assert set(argument.removeprefix("--resources=").split(",")) == granted
+
+
+def test_a_row_says_what_is_structurally_zero_and_what_nobody_measures() -> None:
+    def seen(value: float | None) -> dict[str, dict[str, float | None]]:
+        return {node: {"cpu_user": value, "cpu_irq": 0.0} for node in ("a", "b")}
+
+    rows = {row.name: row for row in features.rows(["a", "b"], seen(0.0), seen(0.5))}
+    assert list(rows) == [feature.name for feature in FEATURES]
+    assert (rows["cpu_user"].idle, rows["cpu_user"].loaded, rows["cpu_user"].remark) == ((0.0, 0.0), (0.5, 0.5), "")
+    assert rows["cpu_irq"].remark == "zero, idle and loaded"
+    assert rows["warm"].remark == "missing: nobody measures it here"
+
+
+def test_all_lanes_get_the_same_calls_of_every_function_at_the_rate() -> None:
+    first, again = (comparison.arrivals(300, 2.0, np.random.default_rng(7)) for _ in range(2))
+    assert first == again
+    assert {call.function for call in first} == set(FUNCTIONS)
+    assert first[-1].at_s == pytest.approx(150.0, rel=0.2)
+    assert all(earlier.at_s < later.at_s for earlier, later in itertools.pairwise(first))
+
+
+def test_a_call_is_a_pod_of_its_function_and_lasts_until_its_container_ended() -> None:
+    pod = call_pod("call", FUNCTIONS[0], "image", scheduler="default-scheduler", node="a")
+    assert pod["metadata"]["labels"] == {FUNCTION_LABEL: FUNCTIONS[0].name}
+    assert (pod["spec"]["schedulerName"], pod["spec"]["nodeSelector"]) == ("default-scheduler", {"kubernetes.io/hostname": "a"})
+    pod["metadata"]["creationTimestamp"] = "2026-01-01T00:00:58Z"
+    pod["status"] = {"containerStatuses": [{"state": {"terminated": {"finishedAt": "2026-01-01T00:01:03Z"}}}]}
+    assert duration_s(pod) == 5.0
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_repeated_work_is_a_program(function: RealFunction) -> None:
+    program = repeated(function, 1.5)
+    compile(program, function.name, "exec")
+    exec(program.replace("1.5", "0.0"), {})  # noqa: S102 - ours; no time, no work

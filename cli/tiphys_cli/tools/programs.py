@@ -83,6 +83,8 @@ _KUBERNETES = {
     "kubeadm": True,
     "kube-proxy": True,
 }
+_EXPORTER = "github.com/prometheus/node_exporter"
+_STATE = "k8s.io/kube-state-metrics/v2"
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 
@@ -101,6 +103,8 @@ def programs() -> dict[str, Program]:
         Program("promtool", prometheus, "github.com/prometheus/prometheus/cmd/promtool"),
         Program("kind", Module("kind", "sigs.k8s.io/kind"), "sigs.k8s.io/kind", on_demand=True),
         Program("coredns", Module("coredns", "github.com/coredns/coredns"), "github.com/coredns/coredns", on_demand=True),
+        Program("node_exporter", Module("node-exporter", _EXPORTER), _EXPORTER, on_demand=True),
+        Program("kube-state-metrics", Module("kube-state-metrics", _STATE), _STATE, on_demand=True),
         Program("helm3", Module("helm3", "helm.sh/helm/v3"), "helm.sh/helm/v3/cmd/helm", on_demand=True),
         *(Program(f"{name}@1.35", previous, f"k8s.io/kubernetes/cmd/{name}", on_demand=True) for name in _KUBERNETES),
     ]

@@ -110,6 +110,10 @@ class KindCluster(KubeCluster):
         """Run a command in a node's container; what it prints."""
         return self._run_inside([self.engine.name, "exec", node, *argv])
 
+    def limit_node(self, node: str, cpus: float) -> None:
+        """Give a node's container that many cores at most."""
+        self._run_inside([self.engine.name, "update", f"--cpus={cpus}", node])
+
     def run_kind(self, *arguments: str) -> str:
         """Run kind; what it prints."""
         try:

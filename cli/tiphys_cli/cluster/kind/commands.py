@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,7 @@ import typer
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.existing import ExistingCluster
-from tiphys_cli.cluster.kind import images, packages
+from tiphys_cli.cluster.kind import images, measuring, packages
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.engines import EngineMissingError, choose
 from tiphys_cli.cluster.kind.phases import Phases
@@ -22,6 +24,9 @@ from tiphys_cli.tools.toolbox import Toolbox
 
 kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on Docker, or on podman without Docker and registry.")
 
+kind_app.command()(measuring.monitor)
+kind_app.command("features")(measuring.show_features)
+kind_app.command()(measuring.functions)
 QUICK_START = Path("manifests/kind-quickstart.sh")
 QUICK_START_DEADLINE_S = 300.0
 Kubernetes = Annotated[str, typer.Option(help="1.36 or 1.35")]
@@ -86,18 +91,53 @@ def e2e(
     tests: Annotated[list[str] | None, typer.Argument(help="arguments for pytest instead of e2e")] = None,
 ) -> None:
     """Images, cluster, load, quick start, the tests that real nodes allow, delete: with the time of each."""
+    with _timed() as phases:
+        cluster = ExistingCluster() if existing else KindCluster(KindOptions(kubernetes=kubernetes, keep=keep))
+        choice = ["--cluster=existing"] if existing else ["--cluster=kind", "--attach", f"--kubernetes={kubernetes}"]
+
+        def suite(environment: dict[str, str]) -> None:
+            with phases.phase("suite"):
+                command = [sys.executable, "-m", "pytest", *(tests or ["e2e"]), "-q", *choice]
+                status = subprocess.run(command, env=environment, check=False).returncode
+            if status != 0:
+                raise ClusterError(f"the tests ended with {status}")
+
+        _with_release(phases, cluster, suite)
+
+
+@kind_app.command()
+def metrics(
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running")] = False,
+    kubernetes: Kubernetes = DEFAULT_KUBERNETES,
+) -> None:
+    """Images, cluster, load, quick start, then real metrics: every input of a decision, policies on real functions; delete."""
+    with _timed() as phases:
+        cluster = KindCluster(KindOptions(kubernetes=kubernetes, keep=keep))
+
+        def measure(_: dict[str, str]) -> None:
+            with phases.phase("monitor"):
+                measuring.install(cluster)
+            with phases.phase("features"):
+                measuring.print_features(cluster, markdown=True)
+            with phases.phase("functions"):
+                measuring.print_functions(cluster, measuring.Load(), markdown=True)
+
+        _with_release(phases, cluster, measure)
+
+
+@contextmanager
+def _timed() -> Iterator[Phases]:
     phases = Phases()
     try:
         with reported_errors():
-            _e2e(phases, keep, existing, kubernetes, tests or ["e2e"])
+            yield phases
     finally:
         if phases.seconds:
             phases.show(make_console())
 
 
-def _e2e(phases: Phases, keep: bool, existing: bool, kubernetes: str, tests: list[str]) -> None:
-    options = KindOptions(kubernetes=kubernetes, keep=keep)
-    cluster = ExistingCluster() if existing else KindCluster(options)
+def _with_release(phases: Phases, cluster: ExistingCluster | KindCluster, work: Callable[[dict[str, str]], None]) -> None:
+    """Do the work on a cluster where the quick start has run; it gets the environment of a user there."""
     if isinstance(cluster, KindCluster):
         try:
             _check(cluster)
@@ -122,16 +162,12 @@ def _e2e(phases: Phases, keep: bool, existing: bool, kubernetes: str, tests: lis
             started = time.monotonic()
             subprocess.run(["bash", "-euo", "pipefail", str(QUICK_START)], env=environment, timeout=QUICK_START_DEADLINE_S, check=True)
             make_console().print(f"quick start: {time.monotonic() - started:.1f} s", markup=False)
-        with phases.phase("suite"):
-            choice = ["--cluster=existing"] if existing else ["--cluster=kind", "--attach", f"--kubernetes={kubernetes}"]
-            status = subprocess.run([sys.executable, "-m", "pytest", *tests, "-q", *choice], env=environment, check=False).returncode
+        work(environment)
     except subprocess.CalledProcessError as failed:
         raise ClusterError(f"{QUICK_START} ended with {failed.returncode}") from failed
     finally:
         with phases.phase("delete"):
             cluster.stop()
-    if status != 0:
-        raise ClusterError(f"the tests ended with {status}")
 
 
 def _check(cluster: KindCluster) -> None:
