@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, trunc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tiphys_models.scaling.limits import REMEMBERED_MAX, Direction, History, LimitReason, Limits, Rate, clamp
@@ -29,6 +29,15 @@ class Hpa:
     downs: list[tuple[float, int]] = field(default_factory=list)
 
     def step(self, current: int, desired: int, now: float) -> int:
+        result = self.decide(current, desired, now)
+        # every change is an event, also back into bounds
+        if result > current:
+            self.ups.append((now, result - current))
+        elif result < current:
+            self.downs.append((now, current - result))
+        return result
+
+    def decide(self, current: int, desired: int, now: float) -> int:
         rules = self.rules
         if not self.recommendations:
             self.recommendations.append((now, current))
@@ -51,12 +60,7 @@ class Hpa:
         if stable > down:
             stable = down
         self.recommendations.append((now, desired))
-        result = self.rate(current, stable, now)
-        if result > current:
-            self.ups.append((now, result - current))
-        elif result < current:
-            self.downs.append((now, current - result))
-        return result
+        return self.rate(current, stable, now)
 
     def rate(self, current: int, desired: int, now: float) -> int:
         rules = self.rules
@@ -98,7 +102,11 @@ rules = st.builds(
 )
 
 
+ONE_A_PERIOD = Direction(0.0, (Rate("Units", 1, 15.0),), "Max", 0.0)
+
+
 @settings(deadline=None)
+@example(rules=Limits(1, 2, ONE_A_PERIOD, ONE_A_PERIOD), start=3, wishes=[0, 0], step_s=5.0)
 @given(rules=rules, start=st.integers(1, 40), wishes=st.lists(st.integers(0, 80), max_size=40), step_s=st.sampled_from([5.0, 15.0, 100.0]))
 def test_it_does_what_hpa_does(rules: Limits, start: int, wishes: list[int], step_s: float) -> None:
     hpa, history, current = Hpa(rules), History(), start
