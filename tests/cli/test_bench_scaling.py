@@ -14,7 +14,7 @@ from tiphys_cli.app import app
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.scaling import Plan, over_time, run
 from tiphys_cli.bench.scaling_claims import claims, over_bar, summarise
-from tiphys_cli.bench.scaling_play import Job, joint, play_cell, playable, settling, traces
+from tiphys_cli.bench.scaling_play import Job, joint, play_cell, settling, traces
 from tiphys_cli.bench.scaling_plots import draw
 from tiphys_cli.bench.scaling_settings import settings_of
 from tiphys_cli.bench.scaling_tables import tables
@@ -160,7 +160,6 @@ def test_three_services_are_judged_together(tmp_path: Path) -> None:
     assert by["rule"]["replica_hours"] >= 3 * 300 / 3600
 
 
-@pytest.mark.skipif("dqn-vertical" not in playable(), reason="dqn-vertical has no weights here")
 def test_the_vertical_agent_is_shown_beside_the_published_reward() -> None:
     found = settling(0)
     assert {(r["shape"], r["start_m"]) for r in found} >= {("constant-40", 60.0), ("constant-250", 600.0)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_cli.observability.panels import Panel, datasource_variable, job_variable, layout
+from tiphys_cli.observability.panels import Panel, dashboard, job_variable
 from tiphys_cli.observability.queries import BUDGET_S, LATENCY_OBJECTIVE, answers, rate, score_calls, scored, trouble_ratio
 
 _W = "$__rate_interval"
@@ -14,38 +14,23 @@ _OPERATOR = 'job=~"$operator_job"'
 
 def placement() -> dict[str, Any]:
     """Decisions, coverage, latency, spread, inputs, selection and operator."""
-    return {
-        "uid": "tiphys-placement",
-        "title": "Tiphys / Placement",
-        "description": "What the extender answers, how fast, on what data, and whether the scheduler listens.",
-        "tags": ["tiphys", "kubernetes", "scheduler"],
-        "schemaVersion": 39,
-        "version": 1,
-        "editable": True,
-        "graphTooltip": 1,
-        "time": {"from": "now-3h", "to": "now"},
-        "refresh": "30s",
-        "timezone": "browser",
-        "annotations": {"list": []},
-        "links": [],
-        "templating": {
-            "list": [
-                datasource_variable(),
-                job_variable("job", "Extender job", "tiphys_extender_requests_total"),
-                job_variable("operator_job", "Operator job", "tiphys_operator_leader"),
-            ]
-        },
-        "panels": layout(
-            [
-                ("Overview", _overview()),
-                ("Decisions", _decisions()),
-                ("Placement", _placement()),
-                ("Inputs", _inputs()),
-                ("Selection", _selection()),
-                ("Operator", _operator()),
-            ]
-        ),
-    }
+    return dashboard(
+        "Placement",
+        "What the extender answers, how fast, on what data, and whether the scheduler listens.",
+        ["tiphys", "kubernetes", "scheduler"],
+        [
+            job_variable("job", "Extender job", "tiphys_extender_requests_total"),
+            job_variable("operator_job", "Operator job", "tiphys_operator_leader"),
+        ],
+        [
+            ("Overview", _overview()),
+            ("Decisions", _decisions()),
+            ("Placement", _placement()),
+            ("Inputs", _inputs()),
+            ("Selection", _selection()),
+            ("Operator", _operator()),
+        ],
+    )
 
 
 def _overview() -> list[Panel]:

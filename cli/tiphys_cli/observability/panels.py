@@ -80,6 +80,29 @@ class Panel:
         return {"showHeader": True}
 
 
+def dashboard(
+    name: str, description: str, tags: list[str], variables: list[dict[str, Any]], rows: list[tuple[str, list[Panel]]]
+) -> dict[str, Any]:
+    """A dashboard of Tiphys: what all of them have in common stands here."""
+    return {
+        "uid": f"tiphys-{name.lower()}",
+        "title": f"Tiphys / {name}",
+        "description": description,
+        "tags": tags,
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "time": {"from": "now-3h", "to": "now"},
+        "refresh": "30s",
+        "timezone": "browser",
+        "annotations": {"list": []},
+        "links": [],
+        "templating": {"list": [datasource_variable(), *variables]},
+        "panels": layout(rows),
+    }
+
+
 def layout(rows: list[tuple[str, list[Panel]]]) -> list[dict[str, Any]]:
     """Rows of panels, left to right, wrapped at the grid's width."""
     numbers = count(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_cli.observability.panels import Panel, datasource_variable, job_variable, layout
+from tiphys_cli.observability.panels import Panel, dashboard, job_variable
 from tiphys_cli.observability.queries import rate
 from tiphys_cli.observability.rules import Alert, Entry
 
@@ -16,23 +16,13 @@ _ROOM = "Quota|LimitRange|NodeCapacity|PodsNotCreated|PodsUnschedulable|RefusedB
 
 def scaling() -> dict[str, Any]:
     """Objective, sizes, decisions, and what keeps them from being carried out."""
-    return {
-        "uid": "tiphys-scaling",
-        "title": "Tiphys / Scaling",
-        "description": "Latency against its objective, replicas and CPU, what agents want and what is done, and why not.",
-        "tags": ["tiphys", "kubernetes", "autoscaling"],
-        "schemaVersion": 39,
-        "version": 1,
-        "editable": True,
-        "graphTooltip": 1,
-        "time": {"from": "now-3h", "to": "now"},
-        "refresh": "30s",
-        "timezone": "browser",
-        "annotations": {"list": []},
-        "links": [],
-        "templating": {"list": [datasource_variable(), job_variable("operator_job", "Operator job", "tiphys_operator_leader")]},
-        "panels": layout([("Objective", _objective()), ("Size", _size()), ("Decisions", _decisions())]),
-    }
+    return dashboard(
+        "Scaling",
+        "Latency against its objective, replicas and CPU, what agents want and what is done, and why not.",
+        ["tiphys", "kubernetes", "autoscaling"],
+        [job_variable("operator_job", "Operator job", "tiphys_operator_leader")],
+        [("Objective", _objective()), ("Size", _size()), ("Decisions", _decisions())],
+    )
 
 
 def _objective() -> list[Panel]:
