@@ -74,7 +74,12 @@ def test_switching_counts_only_above_the_agent_s_own_fixed_action() -> None:
 
 
 def test_applications_are_compared_both_ways() -> None:
-    assert claim(rows(), "applications-differ-points-gaming-cheaper-cars-farthest") == (10.0, True)
+    name = "applications-differ-points-of-{}-gaming-cheaper-cars-farthest-{}"
+    assert claim(rows(), name.format("seven", 60)) == (10.0, True)
+    assert claim([r for r in rows() if r["lambda_per_min"] != 80.0], name.format("eight", 60)) == (10.0, True)
+    ruled = [{**r, "success": 0.95} if r["policy"] == "relative-load" and r["application"] != "all" else r for r in rows()]
+    assert claim(ruled, name.format("seven", 60)) == (10.0, True)
+    assert not [c for c in claims(ruled) if "of-eight" in c.id]  # one policy is the best for both
 
 
 def test_the_better_blind_comparator_is_named() -> None:
