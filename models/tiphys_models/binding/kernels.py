@@ -13,7 +13,7 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
 
 CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
 """The paper's seven in its order, relative load balancing, the learned score."""
-WEIGHTS = 21
+WEIGHTS = 19
 """Of the score."""
 QUICK_MS, NEAR_MS, TIGHT_MS = 15.0, 8.0, 8.0
 """Where the score's terms are down to a half: of processing, of the way, of what an offer leaves of the allowed delay."""
@@ -136,8 +136,7 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
 
     The price of a capacity rises with its use, and with how accurate, quick and near it is; large queries pay more than their load.
     Where it exceeds the chance, in proportion to the pressure on all that would suit, the offer is kept for others and the stream
-    declined. The other terms rank only; the last two keep access sites, which hear of each other late, from the same last room: what
-    of another such stream would not fit, and chance. `learned.TERMS` names the weights.
+    declined. The other terms rank only. `learned.TERMS` names the weights.
     """
     use, nearly_full = 1.0 - spare, 5.0 * np.maximum(0.2 - spare, 0.0)
     accurate = c.accuracy / 50.0
@@ -151,7 +150,6 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
     chance = 1.0 - w[8] * expected_late(c, spare)
     able = suits(c)
     pressure = np.sum(np.where(able, c.load_qps, 0.0)) / (np.sum(np.where(able, c.capacity_qps, 0.0)) + 1e-9)
-    crowded = np.minimum(np.maximum(1.0 - spare * c.capacity_qps / c.added_qps, 0.0), 1.0)
     ranked: FloatArray = (
         chance
         - price
@@ -162,8 +160,6 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
         - w[15] * near
         + w[16] * tight
         + w[17] * np.minimum(c.latency_ms / c.max_delay_ms, 1.0)
-        - w[19] * crowded
-        + w[20] * c.draw
     )
     kept: FloatArray = np.where(chance > w[18] * pressure**2 * price, ranked, -np.inf)
     return kept

@@ -13,13 +13,13 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.search import Course, Tell
 from tiphys_models.train.binding.evolution import Evolution
 
-START = (0.6, 0.2, 0.4, 0.1, 0.4, 0.2, 0.2, 0.2, 0.7, 4.4, 0.5, 0.5, 0.5, 0.2, -0.2, 0.5, 0.2, 0.3, 1.0, 0.2, 0.1)
-SPREAD = (0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.3, 0.2, 0.1)
+START = (0.4, 0.2, 0.1, 0.1, -0.1, 0.1, 0.4, 0.4, 0.6, 4.0, 0.5, 0.5, 0.4, 0.1, 0.0, 0.4, 0.3, 0.2, 1.5)
+SPREAD = (0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.4)
 """In the order of `learned.TERMS`; about where earlier searches on training episodes ended."""
 RIVAL = STATIC_ACTIONS[-1]
 """Relative load: the best static policy almost everywhere."""
-REJECTS_ALLOWED, REJECTS_PRICE = 0.003, 2.0
-"""A policy that declines could buy success with rejects; beyond 0.3 points over the rival's each costs twice as much."""
+REJECTS_ALLOWED, REJECTS_PRICE = 0.0025, 3.0
+"""A policy that declines could buy success with rejects; beyond a quarter of a point over the rival's each costs three times as much."""
 _KEPT = 0.3
 """Share of the rounds whose means are averaged: the last ones wander around the best weights, not onto them."""
 
