@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
+from tiphys_cli.bench.binding import Plan
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import blocks
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
@@ -142,3 +143,11 @@ def test_unknown_policies_and_unreadable_arrivals_are_named(tmp_path: Path) -> N
     assert (result.exit_code, "'magic' is none of" in result.stderr) == (2, True)
     result = CliRunner().invoke(app, ["bench", "binding", "--arrivals", str(tmp_path / "none.csv")])
     assert (result.exit_code, "cannot read none.csv" in result.stderr) == (2, True)
+
+
+def test_modelling_choices_can_be_left_as_they_are() -> None:
+    blind = {topology: Blind(("closest", "farthest"), (2,) * len(NAMES)) for topology in RATES}
+    every, fewer = (Plan((0,), sensitivity=changed) for changed in (True, False))
+    assert {job.scenario.name for job in fewer.cells(blind)} == {"default"}
+    kept = [job for job in every.cells(blind) if job.scenario.name == "default"]
+    assert kept == list(fewer.cells(blind))
