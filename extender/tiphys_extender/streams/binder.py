@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
@@ -19,9 +21,10 @@ from tiphys_extender.streams.ledger import Booking, Ledger, others_load, while_r
 from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
-from tiphys_extender.streams.window import Windows, shares
-from tiphys_models.api.stream_policy import StreamPolicySpec
-from tiphys_models.binding.agent import bin_of
+from tiphys_extender.streams.window import Windows
+from tiphys_models.api.stream_policy import LastChoice, StreamPolicySpec
+from tiphys_models.api.stream_summary import SiteUse, StreamSummary
+from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.binding.diagnosis import diagnose, why_none
 from tiphys_models.binding.offers import Offer
@@ -32,6 +35,29 @@ _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
 _LONGEST_LEASE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """A StreamPolicy."""
+
+    name: str
+    generation: int
+    spec: StreamPolicySpec
+
+
+@dataclass(slots=True)
+class Use:
+    """Of a site."""
+
+    streams: int = 0
+    load_qps: float = 0.0
+    capacity_qps: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Bound load over capacity."""
+        return self.load_qps / self.capacity_qps if self.capacity_qps else 0.0
 
 
 class StreamBinder:
@@ -46,13 +72,13 @@ class StreamBinder:
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
         self._windows = Windows(self._now_s())
-        self._spec: StreamPolicySpec | None = None
+        self._obeyed: Obeyed | None = None
         self._catalogue: Catalogue | None = None
         self._place: dict[str, int] = {}
         self._others: dict[str, tuple[float, dict[str, float]]] = {}
         self._others_qps = np.zeros(0)
         self._decided: OrderedDict[str, Decided] = OrderedDict()
-        self._active = False
+        self._held = _nobody
         self._recovered_s = 0.0
         self._recover = True
 
@@ -110,8 +136,7 @@ class StreamBinder:
                 raise Refused("lease-expired", "the lease has ended: the stream counts nowhere any more, bind it anew")
             booking = self.ledger.add(grant, now_s, fresh=False)
             self.metrics.relearned.inc()
-        length_s = self._spec.lease_seconds if self._spec is not None else _LONGEST_LEASE_S
-        self._report(booking, self.ledger.renew(booking, now_s + length_s, renewal.counts, now_s))
+        self._report(booking, self.ledger.renew(booking, now_s + self._lease_s, renewal.counts, now_s))
         return self._answer(booking.grant) | {"up": self._is_up(booking)}
 
     def release(self, tenant: Tenant, uid: str, outcome: Outcome) -> dict[str, Any]:
@@ -121,7 +146,7 @@ class StreamBinder:
         booking = self._own(tenant, uid)
         if booking is not None:
             self._report(booking, self.ledger.renew(booking, now_s, outcome.counts, now_s))
-            self.metrics.unknown.inc(self._silent(booking, now_s))
+            self._unknown(booking, now_s)
         self.ledger.release(tenant.name, uid)
         if booking is not None:
             self.metrics.ended["released"].inc()
@@ -145,43 +170,64 @@ class StreamBinder:
 
     # ---- what the process and the operator ask -------------------------------------------------------------------
 
-    def summary(self) -> dict[str, Any]:
-        """Of this access site, for the operator and other binders."""
+    def summary(self) -> StreamSummary:
+        """For the operator."""
         now_s = self._pass_time()
-        minute, chooser, catalogue = self._windows.minute(), self.chooser, self._catalogue
-        return {
-            "accessSite": self.access_site,
-            "namespace": self.namespace,
-            "active": self._active,
-            "recovering": self._recovering(now_s),
-            "activePolicy": chooser.policy.name,
-            "fallback": chooser.fallback,
-            "lastDecision": {"at": chooser.changed_s, "policy": chooser.policy.name, "reason": chooser.reason},
-            "streams": len(self.ledger.open),
-            "shares": {"success": minute.success, "reject": minute.reject, "failure": minute.failure, "queries": minute.queries},
-            "use": {} if catalogue is None else _use_by_site(catalogue, self.ledger),
-            "loads": {} if catalogue is None else _loads(catalogue, self.ledger),
-        }
+        obeyed, chooser, catalogue = self._obeyed, self.chooser, self._catalogue
+        at = datetime.fromtimestamp(chooser.changed_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return StreamSummary(
+            namespace=self.namespace,
+            policy=obeyed.name if obeyed is not None else "",
+            access_site=self.access_site,
+            generation=obeyed.generation if obeyed is not None else 0,
+            active=self.active and obeyed is not None and obeyed.spec.mode == "Active",
+            recovering=self._recovering(now_s),
+            active_policy=chooser.policy.name if obeyed is not None else "",
+            model_problem=chooser.fallback,
+            offers=0 if catalogue is None else int((catalogue.up & np.isfinite(catalogue.network_ms)).sum()),
+            streams=len(self.ledger.open),
+            minute=self._windows.minute(),
+            sites=[
+                SiteUse(site=site, streams=use.streams, use_percent=round(100 * use.share, 2)) for site, use in self._use_by_site().items()
+            ],
+            last_decision=LastChoice(at=at, policy=chooser.policy.name, reason=chooser.reason) if chooser.reason else None,
+        )
 
-    def activate(self, *, recover: bool) -> None:
-        """This process binds from now on. Unless it is known that nobody did before, leases of a former one may be out."""
-        self._active, self._recover = True, recover
-        self._recovered_s = self._now_s() + (self._spec.lease_seconds if self._spec is not None else _LONGEST_LEASE_S)
+    def loads(self) -> dict[str, Any]:
+        """For binders of other access sites."""
+        self._pass_time()
+        ledger, catalogue = self.ledger, self._catalogue
+        offers = () if catalogue is None else catalogue.offers.all
+        loads = {offers[place].name: float(ledger.load_qps[place]) for place in np.flatnonzero(ledger.load_qps)}
+        return {"accessSite": self.access_site, "active": self.active, "loads": loads}
+
+    @property
+    def active(self) -> bool:
+        """Whether this process binds."""
+        return self._held()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows what it needs for that."""
+        return self._obeyed is not None and self._catalogue is not None
+
+    def activate(self, held: Callable[[], bool], *, recover: bool) -> None:
+        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out."""
+        self._held, self._recover = held, recover
+        self._recovered_s = self._now_s() + self._lease_s
         _log.info("binding streams", extra={"fields": {"access_site": self.access_site, "recovering": recover}})
 
     def stand_by(self) -> None:
         """Another process binds: what this one knows is old from now on."""
-        if self._active:
-            _log.warning("standing by", extra={"fields": {"access_site": self.access_site, "streams": len(self.ledger.open)}})
-        self._active, self.ledger = False, Ledger()
-        if self._catalogue is not None:
-            self.ledger.align(tuple(self._place))
+        _log.warning("standing by", extra={"fields": {"access_site": self.access_site, "streams": len(self.ledger.open)}})
+        self._held, self.ledger = _nobody, Ledger()
+        self.ledger.align(tuple(self._place))
 
-    def obey(self, spec: StreamPolicySpec | None) -> None:
+    def obey(self, obeyed: Obeyed | None) -> None:
         """The StreamPolicy of this access site; None: there is none."""
-        if spec is not None and spec != self._spec:
-            self.chooser.obey(spec, self._now_s())
-        self._spec = spec
+        if obeyed is not None and (self._obeyed is None or obeyed.spec != self._obeyed.spec):
+            self.chooser.obey(obeyed.spec, self._now_s())
+        self._obeyed = obeyed
 
     def publish(self, catalogue: Catalogue) -> None:
         """Other offers, delays, or others up: counts for the next stream."""
@@ -210,24 +256,23 @@ class StreamBinder:
         """A window is over; how long the next one is."""
         now_s = self._pass_time()
         ended = self._windows.turn(now_s)
-        spec, catalogue = self._spec, self._catalogue
-        if spec is not None and catalogue is not None and len(catalogue.offers):
+        catalogue = self._catalogue
+        if catalogue is not None and len(catalogue.offers):
             load = self.ledger.load_qps + self._others_qps
-            self.chooser.turn(catalogue.offers, load, self.ledger.active, ended, shares([ended]), now_s)
-        return float(spec.window_seconds) if spec is not None else 5.0
+            self.chooser.turn(catalogue.offers, load, self.ledger.active, ended, now_s)
+        return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
 
     def tick(self) -> None:
         """Leases run out, gauges are set."""
-        now_s, metrics, catalogue = self._pass_time(), self.metrics, self._catalogue
+        now_s, metrics = self._pass_time(), self.metrics
         metrics.open.set(len(self.ledger.open))
-        metrics.active.set(self._active)
+        metrics.active.set(self.active)
         metrics.recovering.set(self._recovering(now_s))
         for reason, gauge in metrics.fallback.items():
             gauge.set(reason == self.chooser.fallback)
         metrics.others_age.set(max((now_s - at_s for at_s, _ in self._others.values()), default=0.0))
-        if catalogue is not None:
-            for site, used in _use_by_site(catalogue, self.ledger).items():
-                metrics.site_use.labels(site).set(used["loadQps"] / used["capacityQps"] if used["capacityQps"] else 0.0)
+        for site, use in self._use_by_site().items():
+            metrics.site_use.labels(site).set(use.share)
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 
@@ -238,25 +283,29 @@ class StreamBinder:
         now_s = self._now_s()
         for booking in self.ledger.expire(now_s):
             self.metrics.ended["expired"].inc()
-            self.metrics.unknown.inc(self._silent(booking, booking.grant.expires_s))
+            self._unknown(booking, booking.grant.expires_s)
         return now_s
 
     def _admit(self, tenant: Tenant) -> None:
         if not tenant.may(self.namespace):
             raise Refused("namespace-forbidden", "this token may not bind streams of this access site")
-        if not self._active:
+        if not self.active:
             raise Refused("standby", "another process binds for this access site: try again there, or here later", retry_after_s=1)
 
     def _ready(self, tenant: Tenant) -> tuple[StreamPolicySpec, Catalogue]:
         self._admit(tenant)
-        if self._spec is None or self._catalogue is None:
+        if self._obeyed is None or self._catalogue is None:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
-        if self._spec.mode == "Off":
+        if self._obeyed.spec.mode == "Off":
             raise Refused("switched-off", "the StreamPolicy of this access site is in mode Off", retry_after_s=10)
-        return self._spec, self._catalogue
+        return self._obeyed.spec, self._catalogue
 
     def _recovering(self, now_s: float) -> bool:
-        return self._active and self._recover and now_s < self._recovered_s
+        return self.active and self._recover and now_s < self._recovered_s
+
+    @property
+    def _lease_s(self) -> float:
+        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
 
     def _view(self, spec: StreamPolicySpec, catalogue: Catalogue, now_s: float) -> View:
         load = self.ledger.load_qps + self._others_qps
@@ -307,8 +356,11 @@ class StreamBinder:
         self._windows.now.report(new)
         self.metrics.report(grant.policy, grant.offer.partition("/")[0], new)
 
-    def _silent(self, booking: Booking, until_s: float) -> float:
-        return booking.grant.rate_qps * max(until_s - booking.heard_s, 0.0)
+    def _unknown(self, booking: Booking, until_s: float) -> None:
+        """What a stream that is over must have sent since its client last said anything."""
+        silent = booking.grant.rate_qps * max(until_s - booking.heard_s, 0.0)
+        self.metrics.unknown.inc(silent)
+        self._windows.now.unknown += silent
 
     def _own(self, tenant: Tenant, uid: str) -> Booking | None:
         """The open lease, unless it is somebody else's: to strangers it does not exist."""
@@ -322,6 +374,16 @@ class StreamBinder:
     def _is_up(self, booking: Booking) -> bool:
         return self._catalogue is not None and booking.place >= 0 and bool(self._catalogue.up[booking.place])
 
+    def _use_by_site(self) -> dict[str, Use]:
+        found: dict[str, Use] = {}
+        if self._catalogue is not None:
+            for place, offer in enumerate(self._catalogue.offers.all):
+                use = found.setdefault(offer.site.name, Use())
+                use.streams += int(self.ledger.streams[place])
+                use.load_qps += float(self.ledger.load_qps[place])
+                use.capacity_qps += offer.capacity_qps
+        return found
+
     def _sites(self) -> tuple[str, ...]:
         return () if self._catalogue is None else tuple(offer.site.name for offer in self._catalogue.offers.all)
 
@@ -334,6 +396,11 @@ class StreamBinder:
             self._decided.popitem(last=False)
 
 
+def _nobody() -> bool:
+    """Holds no Lease."""
+    return False
+
+
 def _identity(tenant: Tenant, wanted: Wanted) -> tuple[str, str]:
     """Of the stream, and a digest of what is asked for. A key gives the same id in every process, so that a stream is not bound twice."""
     if wanted.idempotency_key is None:
@@ -344,17 +411,3 @@ def _identity(tenant: Tenant, wanted: Wanted) -> tuple[str, str]:
 
 def _bits(uid: str) -> int:
     return int(uid[-16:], 16)
-
-
-def _use_by_site(catalogue: Catalogue, ledger: Ledger) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for place, offer in enumerate(catalogue.offers.all):
-        site = found.setdefault(offer.site.name, {"streams": 0, "loadQps": 0.0, "capacityQps": 0.0})
-        site["streams"] += int(ledger.streams[place])
-        site["loadQps"] += float(ledger.load_qps[place])
-        site["capacityQps"] += offer.capacity_qps if catalogue.up[place] else 0.0
-    return found
-
-
-def _loads(catalogue: Catalogue, ledger: Ledger) -> dict[str, float]:
-    return {catalogue.offers.all[place].name: float(ledger.load_qps[place]) for place in np.flatnonzero(ledger.load_qps)}

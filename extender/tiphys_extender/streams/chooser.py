@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from tiphys_extender.streams.window import Shares, Tally
+from tiphys_extender.streams.window import Tally, shares
 from tiphys_models.api.stream_policy import StreamPolicySpec
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS, Agent, Pooling, Seen, load_agent
@@ -72,7 +72,7 @@ class Chooser:
         else:
             self._take(found, "", now_s, "named by the StreamPolicy")
 
-    def turn(self, offers: Offers, load_qps: FloatArray, active: FloatArray, ended: Tally, was: Shares, now_s: float) -> None:
+    def turn(self, offers: Offers, load_qps: FloatArray, active: FloatArray, ended: Tally, now_s: float) -> None:
         """A window has ended: an agent names the policy of the next one."""
         agent, spec = self._agent, self._spec
         if agent is None or spec is None:
@@ -81,6 +81,7 @@ class Chooser:
         try:
             if self._offers is not offers or self._pooling is None:
                 self._offers, self._pooling = offers, Pooling(offers)
+            was = shares([ended])
             seen = Seen(load_qps, ended.incoming / length_s, active, was.success, was.reject, was.failure, self._action)
             self._action = agent.choose(self._pooling.features(seen))
         except (ValueError, ArithmeticError, LookupError) as error:  # an offer unlike those it was made for

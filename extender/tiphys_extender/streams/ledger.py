@@ -1,4 +1,4 @@
-"""Who is bound where: open leases, the load that follows from them, and how much of an offer may be given away. Pure: time is an argument."""
+"""Who is bound where: open leases, the load that follows from them, and how much may be given away. Pure: time is an argument."""
 
 from __future__ import annotations
 

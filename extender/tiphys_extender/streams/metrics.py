@@ -8,6 +8,8 @@ from tiphys_extender.streams.chooser import FALLBACKS
 from tiphys_extender.streams.tokens import Counts
 from tiphys_models.binding.rules import STATIC
 
+STREAM_KINDS = SITES, VARIANTS, POLICIES = ("sites", "variants", "stream-policies")
+"""What is watched."""
 RESULTS = ("bound", "no-capacity", "infeasible")
 OUTCOMES = ("served", "late", "refused")
 ENDS = ("released", "expired")
@@ -28,7 +30,9 @@ class StreamMetrics:
 
         asked = counter("streams_total", "Streams that asked, by result and by the policy that bound.", "result", "policy")
         self.streams = {(r, p): asked.labels(r, p) for r in RESULTS for p in _POLICIES}
-        queries = counter("stream_queries_total", "Queries that clients reported, by the policy that bound their stream.", "outcome", "policy")
+        queries = counter(
+            "stream_queries_total", "Queries that clients reported, by the policy that bound their stream.", "outcome", "policy"
+        )
         self.queries = {(o, p): queries.labels(o, p) for o in OUTCOMES for p in _POLICIES}
         self._site_queries = counter("site_queries_total", "Queries that clients reported, by site.", "outcome", "site")
         self.unknown = counter("stream_queries_unknown_total", "Queries of which no client said what became, by rate and time.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tiphys_extender.streams.tokens import Counts
+from tiphys_models.api.stream_summary import QueryCounts
 from tiphys_models.binding.agent import BINS
 from tiphys_models.features.arrays import FloatArray
 
@@ -24,7 +26,9 @@ class Tally:
     asked_qps: float = 0.0
     rejected_qps: float = 0.0
     """Of it for streams that were not bound, whatever the reason."""
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
+    unknown: float = 0.0
+    """Queries of which no client said what became."""
 
     def ask(self, place: int, rate_qps: float, *, bound: bool) -> None:
         """A stream came."""
@@ -46,18 +50,29 @@ class Shares:
     success: float
     reject: float
     failure: float
-    queries: int
-    """How many were reported."""
 
 
-def shares(tallies: list[Tally]) -> Shares:
+def shares(tallies: Sequence[Tally]) -> Shares:
     """Of these windows together; all success where nothing was asked for."""
-    asked, rejected = sum(t.asked_qps for t in tallies), sum(t.rejected_qps for t in tallies)
-    served, late, refused = (sum(column) for column in zip(*(t.counts for t in tallies), strict=True))
-    reported = served + late + refused
+    asked, rejected, counts = _sums(tallies)
+    reported = sum(counts)
     reject = rejected / asked if asked else 0.0
-    failure = (late + refused) / reported if reported else 0.0
-    return Shares((1 - reject) * (1 - failure), reject, (1 - reject) * failure, reported)
+    failure = (counts.late + counts.refused) / reported if reported else 0.0
+    return Shares((1 - reject) * (1 - failure), reject, (1 - reject) * failure)
+
+
+def counted(tallies: Sequence[Tally]) -> QueryCounts:
+    """The same as numbers of queries. Streams that were not bound count as if they had sent as much, for their rates, as those that were."""
+    asked, rejected, counts = _sums(tallies)
+    bound = asked - rejected
+    reject = rejected * (sum(counts) / bound if bound > 0 and sum(counts) else 1.0)
+    unknown = sum(tally.unknown for tally in tallies)
+    return QueryCounts(success=counts.served, failure=counts.late + counts.refused, reject=round(reject), unknown=round(unknown))
+
+
+def _sums(tallies: Sequence[Tally]) -> tuple[float, float, Counts]:
+    counts = Counts(*(sum(column) for column in zip(*(t.counts for t in tallies), strict=True)))
+    return sum(t.asked_qps for t in tallies), sum(t.rejected_qps for t in tallies), counts
 
 
 class Windows:
@@ -75,6 +90,6 @@ class Windows:
             self._past.popleft()
         return ended
 
-    def minute(self) -> Shares:
-        """Of the last minute, by whole windows, and what runs."""
-        return shares([*self._past, self.now])
+    def minute(self) -> QueryCounts:
+        """Of the last minute, by whole windows, and of the one that runs."""
+        return counted([*self._past, self.now])
