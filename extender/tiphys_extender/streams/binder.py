@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -72,6 +73,8 @@ class StreamBinder:
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
         self._windows = Windows(self._now_s())
+        self.ready = asyncio.Event()
+        """Offers and a StreamPolicy are known, or were once."""
         self._obeyed: Obeyed | None = None
         self._catalogue: Catalogue | None = None
         self._place: dict[str, int] = {}
@@ -206,11 +209,6 @@ class StreamBinder:
         """Whether this process binds."""
         return self._held()
 
-    @property
-    def ready(self) -> bool:
-        """Whether it knows what it needs for that."""
-        return self._obeyed is not None and self._catalogue is not None
-
     def activate(self, held: Callable[[], bool], *, recover: bool) -> None:
         """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out."""
         self._held, self._recover = held, recover
@@ -228,6 +226,8 @@ class StreamBinder:
         if obeyed is not None and (self._obeyed is None or obeyed.spec != self._obeyed.spec):
             self.chooser.obey(obeyed.spec, self._now_s())
         self._obeyed = obeyed
+        if obeyed is not None and self._catalogue is not None:
+            self.ready.set()
 
     def publish(self, catalogue: Catalogue) -> None:
         """Other offers, delays, or others up: counts for the next stream."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from pydantic.alias_generators import to_camel
 
 from tiphys_models.binding.diagnosis import diagnose, why_none
 from tiphys_models.binding.offers import Offers
@@ -39,7 +40,7 @@ def explained(decided: Decided) -> dict[str, Any]:
         "message": "" if bound else why_none(found, decided.stream),
         "chosen": decided.offers.all[decided.binding.offer].name if bound else None,
         "ceiling": decided.view.ceiling,
-        "stream": {key: value for key, value in asdict(decided.stream).items() if key != "draw"},
+        "stream": {to_camel(key): value for key, value in asdict(decided.stream).items() if key != "draw"},
         "offers": [
             {
                 "offer": decided.offers.all[place].name,

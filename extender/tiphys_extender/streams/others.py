@@ -1,4 +1,5 @@
-"""What binders of other access sites have bound: asked every second, because offers are shared and each binder knows its own streams only."""
+"""What binders of other access sites have bound: asked every second, because offers are shared and each
+binder knows its own streams only."""
 
 from __future__ import annotations
 

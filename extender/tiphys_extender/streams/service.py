@@ -80,4 +80,5 @@ class StreamService:
 
     async def _windows(self) -> None:
         while True:
-            await asyncio.sleep(self.binder.turn())
+            length_s = self.binder.turn()
+            await asyncio.sleep(length_s)

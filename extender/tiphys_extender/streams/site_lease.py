@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from tiphys_extender.streams.binder import StreamBinder
@@ -13,7 +12,6 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 _DURATION_S, _RENEW_S, _RETRY_S = 4.0, 3.0, 1.0
 """Well below a stream's lease of up to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
-_POLL_S = 0.1
 
 
 def lease_name(access_site: str) -> str:
@@ -26,8 +24,7 @@ async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, cl
     options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S)
     lease = Lease(client, options, clock)
     while True:
-        while not streams.ready:
-            await asyncio.sleep(_POLL_S)
+        await streams.ready.wait()
         await lease.acquire()
         try:
             # a Lease that nobody had before: no token can be out

@@ -62,7 +62,8 @@ def shares(tallies: Sequence[Tally]) -> Shares:
 
 
 def counted(tallies: Sequence[Tally]) -> QueryCounts:
-    """The same as numbers of queries. Streams that were not bound count as if they had sent as much, for their rates, as those that were."""
+    """The same as numbers of queries. Streams that were not bound count as if they had sent as much for their
+    rates as those that were."""
     asked, rejected, counts = _sums(tallies)
     bound = asked - rejected
     reject = rejected * (sum(counts) / bound if bound > 0 and sum(counts) else 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,19 +58,32 @@ def why_none(diagnosis: Diagnosis, stream: Stream) -> str:
     up = able & ~refused[DOWN]
     if not up.any():
         return "every offer that does this task is down"
-    counts = {name: int((up & refused[name]).sum()) for name in (TOO_SLOW, NOT_ACCURATE, FULL)}
-    text = {
-        TOO_SLOW: f"too slow (the fastest takes {_least(c.latency_ms[up]) + stream.max_delay_ms - stream.slack_ms:.1f} ms, "
-        f"{stream.max_delay_ms:g} are allowed)",
-        NOT_ACCURATE: f"not accurate enough (the best has {float(c.accuracy[up].max()):g}, {stream.min_accuracy:g} is wanted)",
-        FULL: f"full (the most spare capacity is {float((c.capacity_qps - c.load_qps)[up].max()):.1f} queries a second, "
-        f"{_least(c.added_qps[up]):g} are needed and a share is kept free)",
-    }
     total = int(up.sum())
-    return f"of {total} offers that do this task and are up, " + ", ".join(
-        f"{'all' if counts[name] == total else counts[name]} are {text[name]}" for name in counts if counts[name]
-    )
+    found = []
+    for name, measure in _MEASURES.items():
+        broken = int((up & refused[name]).sum())
+        if broken:
+            found.append(
+                f"{broken} are {name.replace('-', ' ')}"
+                if broken < total
+                else f"all are {name.replace('-', ' ')} ({measure(c, up, stream)})"
+            )
+    return f"of {total} offers that do this task and are up, {', '.join(found)}"
 
 
-def _least(values: FloatArray) -> float:
-    return float(values.min())
+def _fastest(c: Candidates, up: BoolArray, stream: Stream) -> str:
+    fastest_ms = float(c.latency_ms[up].min()) + stream.max_delay_ms - stream.slack_ms
+    return f"the fastest takes {fastest_ms:.1f} ms, {stream.max_delay_ms:g} are allowed"
+
+
+def _best(c: Candidates, up: BoolArray, stream: Stream) -> str:
+    return f"the best has {float(c.accuracy[up].max()):g}, {stream.min_accuracy:g} is wanted"
+
+
+def _emptiest(c: Candidates, up: BoolArray, stream: Stream) -> str:
+    spare_qps = float((c.capacity_qps - c.load_qps)[up].max())
+    needed_qps = float(c.added_qps[up].min())
+    return f"the most spare capacity is {spare_qps:.1f} queries a second, a share of it is kept free, {needed_qps:g} are needed"
+
+
+_MEASURES: Mapping[str, Callable[[Candidates, BoolArray, Stream], str]] = {TOO_SLOW: _fastest, NOT_ACCURATE: _best, FULL: _emptiest}
