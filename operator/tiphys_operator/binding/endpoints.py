@@ -40,7 +40,10 @@ def ready_addresses(slices: Iterable[Slice]) -> tuple[str, ...]:
     by_family: defaultdict[str, set[str]] = defaultdict(set)
     for found in slices:
         by_family[found.family].update(found.ready)
-    return tuple(sorted(max(by_family.values(), key=lambda addresses: len(addresses), default=())))
+    largest: set[str] = set()
+    for addresses in by_family.values():
+        largest = max(largest, addresses, key=len)
+    return tuple(sorted(largest))
 
 
 class SliceSink:

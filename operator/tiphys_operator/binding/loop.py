@@ -147,6 +147,8 @@ class BindingLoop:
     async def _tell(self, about: Seen, old: Condition | None, new: Condition) -> None:
         if old is None or (old.status, old.reason) == (new.status, new.reason) or new.reason in _QUIET:
             return
+        if (old.status, new.status) == ("Unknown", "True"):
+            return  # it began: no news
         await self._writer.write_event(EventWrite(about, new.status != "True", new.reason, new.message))
 
     async def _pull(self) -> None:
