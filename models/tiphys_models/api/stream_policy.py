@@ -130,8 +130,3 @@ class StreamPolicyStatus(Api):
 def parse_stream_policy(obj: dict[str, Any]) -> StreamPolicySpec:
     """The spec of a StreamPolicy object; InvalidInput says which field is wrong."""
     return parse(StreamPolicySpec, obj, "is missing")
-
-
-def precedence(mode: str, created: str, name: str) -> tuple[bool, str, str]:
-    """Of several StreamPolicies for one access site the least counts: Active before Off, then the older, then the first by name."""
-    return mode != "Active", created, name

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.stream_policy import precedence
-from tiphys_models.binding.catalogue import SiteSeen, VariantSeen, compile_catalogue
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject, policy_object, site_object, variant_object
 
 Seen = TypeVar("Seen", SiteObject, VariantObject, PolicyObject)
@@ -70,18 +66,9 @@ class BindingCluster:
         return next((site for site in self.sites.all() if (site.namespace, site.name) == (namespace, name)), None)
 
     def governing(self, namespace: str, access_site: str) -> PolicyObject | None:
-        """The StreamPolicy that an access site obeys."""
+        """The StreamPolicy that an access site obeys: the oldest, then the first by name."""
         found = [p for p in self.policies.all() if p.spec is not None and (p.namespace, p.spec.access_site) == (namespace, access_site)]
-        return min(found, key=lambda p: precedence(p.mode, p.created, p.name), default=None)
-
-    def offers_from(self, namespace: str, access_site: str, now_s: float) -> int:
-        """How many offers could be bound to from there."""
-        sites = [SiteSeen(s.name, s.spec, s.status) for s in self.sites.all() if s.namespace == namespace and s.spec is not None]
-        variants = [
-            VariantSeen(v.name, namespace, v.spec, v.status) for v in self.variants.all() if v.namespace == namespace and v.spec is not None
-        ]
-        found = compile_catalogue(access_site, sites, variants, now_s)
-        return int((found.up & np.isfinite(found.network_ms)).sum())
+        return min(found, key=lambda p: (p.created, p.name), default=None)
 
 
 def _number(version: str) -> int:

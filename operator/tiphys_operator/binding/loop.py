@@ -119,9 +119,7 @@ class BindingLoop:
     async def _policy(self, policy: PolicyObject, limit: asyncio.Semaphore) -> None:
         cluster, now_s, spec = self._cluster, self._clock.now_s(), policy.spec
         place = (policy.namespace, spec.access_site if spec is not None else "")
-        status = policy_status(
-            policy, cluster.site(*place), cluster.governing(*place), cluster.offers_from(*place, now_s), self._summaries.of(*place), now_s
-        )
+        status = policy_status(policy, cluster.site(*place), cluster.governing(*place), self._summaries.of(*place), now_s)
         if status != policy.status:
             await self._write(cluster.policies, policy, status, limit)
 

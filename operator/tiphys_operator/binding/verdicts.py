@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tiphys_models.api.inference_site import InferenceSiteStatus, MeasuredDelay
 from tiphys_models.api.model_variant import ENDPOINTS_SHOWN, ModelVariantStatus
 from tiphys_models.api.reasons import BindingConditionType, SiteReason, StreamReason, VariantReason
-from tiphys_models.api.stream_policy import LastChoice, QueryShares, StreamPolicyStatus
-from tiphys_models.api.stream_summary import StreamSummary
-from tiphys_models.domain.quantity import rfc3339, timestamp_s
+from tiphys_models.api.stream_policy import QueryShares, StreamPolicyStatus
+from tiphys_models.api.stream_summary import QueryCounts, StreamSummary
+from tiphys_models.domain.quantity import timestamp_s
 from tiphys_operator.binding.rounds import MISSED_MAX, Rounds
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.verdicts import Verdict, condition, former
@@ -98,34 +98,33 @@ def _variant_ready(variant: VariantObject, site: SiteObject | None, replicas: in
 
 
 def policy_status(
-    policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, offers: int, summary: StreamSummary | None, now_s: float
+    policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, summary: StreamSummary | None, now_s: float
 ) -> StreamPolicyStatus:
-    """`governing`: the policy that its access site obeys; `offers`: what could be bound to from there now."""
-    before = policy.status
-    obeyed = governing is not None and governing.uid == policy.uid
-    heard = summary if obeyed and policy.spec is not None and policy.spec.mode == "Active" else None
-    ready = condition(_policy_ready(policy, site, governing, offers, heard), before.conditions, policy.generation, now_s)
+    """`governing`: the policy that its access site obeys; `summary`: what the active binder there said last."""
+    heard = summary if summary is not None and summary.policy == policy.name else None
+    ready = condition(_policy_ready(policy, site, governing, heard), policy.status.conditions, policy.generation, now_s)
     if heard is None:
-        return StreamPolicyStatus(observed_generation=policy.generation, last_decision=before.last_decision, conditions=[ready])
-    last, shares = heard.last_decision, heard.shares
+        last = policy.status.last_decision
+        return StreamPolicyStatus(observed_generation=policy.generation, last_decision=last, conditions=[ready])
     return StreamPolicyStatus(
         observed_generation=policy.generation,
         active_policy=heard.active_policy,
         streams=heard.streams,
-        shares=QueryShares(
-            success_percent=_percent(shares.success),
-            reject_percent=_percent(shares.reject),
-            failure_percent=_percent(shares.failure),
-            queries=int(shares.queries),
-        ),
-        last_decision=LastChoice(at=rfc3339(last.at), policy=last.policy, reason=last.reason[:120]),
+        shares=_shares(heard.minute),
+        last_decision=heard.last_decision,
         conditions=[ready],
     )
 
 
-def _policy_ready(
-    policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, offers: int, summary: StreamSummary | None
-) -> Verdict:
+def _shares(minute: QueryCounts) -> QueryShares | None:
+    known = minute.success + minute.reject + minute.failure
+    if known == 0:
+        return None
+    success, reject, failure = (round(100 * count / known, 1) for count in (minute.success, minute.reject, minute.failure))
+    return QueryShares(success_percent=success, reject_percent=reject, failure_percent=failure, queries=known)
+
+
+def _policy_ready(policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, summary: StreamSummary | None) -> Verdict:
     spec = policy.spec
     if spec is None:
         return Verdict(_READY, "False", StreamReason.INVALID_SPEC, policy.invalid)
@@ -141,11 +140,11 @@ def _policy_ready(
     if summary is None:
         message = "no active binder of this access site answers the operator: is one running, and does the operator know its address?"
         return Verdict(_READY, "Unknown", StreamReason.BINDER_UNREACHABLE, message)
-    if offers == 0:
+    if summary.offers == 0:
         message = "no variant is ready at a reachable site whose delay from here is known"
         return Verdict(_READY, "False", StreamReason.NO_OFFERS, message)
-    if summary.fallback:
-        message = f"{spec.fallback} binds instead of {spec.policy}: {summary.fallback}"
+    if summary.model_problem:
+        message = f"{spec.fallback} binds instead of {spec.policy}: {summary.model_problem}"
         return Verdict(_READY, "False", StreamReason.DEGRADED_TO_FALLBACK, message)
     if summary.recovering:
         message = (
@@ -153,7 +152,3 @@ def _policy_ready(
         )
         return Verdict(_READY, "True", StreamReason.RECOVERING, message)
     return Verdict(_READY, "True", StreamReason.BINDING, f"{spec.policy} binds streams that enter at {spec.access_site}")
-
-
-def _percent(share: float) -> float:
-    return round(100 * share, 1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.binding.small import NOW_S, SERVICE, condition, made, policy, site, variant
+from tests.operator.binding.small import NOW, NOW_S, SERVICE, condition, made, policy, site, variant
 from tiphys_models.api.reasons import SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.domain.quantity import rfc3339
@@ -16,13 +16,14 @@ from tiphys_operator.binding.verdicts import MOVED_S, REFRESH_S, policy_status, 
 PROBE = {"url": "http://127.0.0.2:1"}
 SUMMARY: dict[str, Any] = {
     "namespace": "n",
+    "policy": "streams",
     "accessSite": "a1",
     "active": True,
     "activePolicy": "relative-load",
-    "lastDecision": {"at": NOW_S, "policy": "relative-load", "reason": "named by the StreamPolicy"},
+    "lastDecision": {"at": NOW, "policy": "relative-load", "reason": "named by the StreamPolicy"},
+    "offers": 1,
     "streams": 3,
-    "shares": {"success": 0.9, "reject": 0.06, "failure": 0.04, "queries": 100},
-    "loads": {"a1/yolo": 5.0},
+    "minute": {"success": 90, "reject": 6, "failure": 4, "unknown": 50},
 }
 
 
@@ -119,9 +120,9 @@ def test_an_address_outside_is_one_replica_unless_its_site_is_down() -> None:
     assert variant_status(seen, None, None, NOW_S).conditions[0].reason == VariantReason.SITE_NOT_FOUND
 
 
-def judged(spec: PolicyObject, where: SiteObject | None, *, offers: int = 1, governing: PolicyObject | None = None, **summary: Any) -> Any:
+def judged(spec: PolicyObject, where: SiteObject | None, *, governing: PolicyObject | None = None, **summary: Any) -> Any:
     heard = None if summary.get("silent") else StreamSummary.model_validate(SUMMARY | summary)
-    return policy_status(spec, where, governing or spec, offers, heard, NOW_S)
+    return policy_status(spec, where, governing or spec, heard, NOW_S)
 
 
 ACCESS = site_object(site(access=True))
@@ -138,7 +139,7 @@ OTHER = policy_object(policy("older"))
         ({}, ACCESS, {"governing": OTHER}, "False", StreamReason.CONFLICT),
         ({}, ACCESS, {"silent": True}, "Unknown", StreamReason.BINDER_UNREACHABLE),
         ({}, ACCESS, {"offers": 0}, "False", StreamReason.NO_OFFERS),
-        ({"policy": "aset"}, ACCESS, {"fallback": "weights-missing"}, "False", StreamReason.DEGRADED_TO_FALLBACK),
+        ({"policy": "aset"}, ACCESS, {"modelProblem": "weights-missing"}, "False", StreamReason.DEGRADED_TO_FALLBACK),
         ({}, ACCESS, {"recovering": True}, "True", StreamReason.RECOVERING),
         ({"ceiling": 2}, ACCESS, {}, "False", StreamReason.INVALID_SPEC),
     ],
@@ -153,8 +154,9 @@ def test_a_policy_says_whether_it_binds_and_if_not_why(
 def test_a_policy_shows_what_its_binder_reports() -> None:
     status = judged(policy_object(policy()), ACCESS)
     assert (status.active_policy, status.streams) == ("relative-load", 3)
+    assert status.shares.queries == 100, "what nobody spoke of is not counted"
     assert (status.shares.success_percent, status.shares.reject_percent, status.shares.failure_percent) == (90.0, 6.0, 4.0)
-    assert (status.last_decision.policy, status.last_decision.at) == ("relative-load", rfc3339(NOW_S))
+    assert (status.last_decision.policy, status.last_decision.at) == ("relative-load", NOW)
 
 
 def test_a_silent_binders_last_word_on_streams_is_not_repeated() -> None:
@@ -163,12 +165,15 @@ def test_a_silent_binders_last_word_on_streams_is_not_repeated() -> None:
     assert (status.streams, status.active_policy, status.shares) == (0, "", None)
 
 
-def test_of_two_policies_for_one_access_site_the_active_then_the_older_counts() -> None:
+def test_before_any_query_there_are_no_shares() -> None:
+    assert judged(policy_object(policy()), ACCESS, minute={}).shares is None
+
+
+def test_of_two_policies_for_one_access_site_the_older_counts() -> None:
     cluster = BindingCluster(lambda: None)
-    old_and_off, older, newer = policy("b-off", mode="Off"), policy("b"), policy("a")
-    old_and_off["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    older, newer = policy("b"), policy("a")
     older["metadata"]["creationTimestamp"] = "2021-01-01T00:00:00Z"
-    for obj in (newer, older, old_and_off, policy("elsewhere", accessSite="a2")):
+    for obj in (newer, older, policy("elsewhere", accessSite="a2")):
         cluster.policies.put(obj)
     governing = cluster.governing("n", "a1")
     assert governing is not None
