@@ -245,3 +245,8 @@ topologySpreadConstraints:
 {{- $number := regexFind "^[0-9]+" $text | int }}
 {{- if hasSuffix "ms" $text }}{{ $number }}{{ else if hasSuffix "s" $text }}{{ mul 1000 $number }}{{ else }}{{ mul 60000 $number }}{{ end }}
 {{- end }}
+
+{{/* Status addresses of binders of streams, with commas. */}}
+{{- define "tiphys.streamBinders" -}}
+{{- join "," .Values.operator.binding.binders -}}
+{{- end }}

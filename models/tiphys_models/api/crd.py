@@ -249,7 +249,7 @@ MODEL_VARIANT = Resource(
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 1),
         _AGE,
     ),
-    rules=(),
+    rules=mv.CEL_RULES,
     inner_rules=_variant_rules,
 )
 STREAM_POLICY = Resource(

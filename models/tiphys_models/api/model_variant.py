@@ -17,6 +17,12 @@ ENDPOINTS_SHOWN = 32
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", min_length=1, max_length=63)]
 
+LEAST = 0.001
+# `minimum` says it too, but the API server cuts it to an integer where the value is one: 0 would pass
+CEL_RULES = tuple(
+    CelRule(f"self.{field} >= {LEAST}", f"{field} must be at least {LEAST}", lambda v: True)  # the field's own bound holds here
+    for field in ("capacityQps", "profiledKb")
+)
 ENDPOINT_RULES = (
     CelRule(
         "has(self.url) != has(self.service)",
@@ -56,8 +62,8 @@ class ModelVariantSpec(Api):
     site: ObjectName = Field(description="Name of the InferenceSite it runs at, in the same namespace.")
     accuracy: Number = Field(ge=0, le=100, description="In the unit of the streams' minAccuracy, for example mAP in percent.")
     delay_ms: Number = Field(ge=0, le=3_600_000, description="Processing of a query of the profiled size without waiting, in milliseconds.")
-    capacity_qps: Number = Field(ge=0.001, le=1_000_000, description="Queries of the profiled size that one replica serves each second.")
-    profiled_kb: Number = Field(ge=0.001, le=1_000_000, description="Size of the queries it was profiled with, in kilobytes on the wire.")
+    capacity_qps: Number = Field(ge=LEAST, le=1_000_000, description="Queries of the profiled size that one replica serves each second.")
+    profiled_kb: Number = Field(ge=LEAST, le=1_000_000, description="Size of the queries it was profiled with, in kilobytes on the wire.")
     hardware: Literal["cpu", "gpu"] = Field(default="cpu", description="What it runs on. Default cpu.")
     cost: Number = Field(default=0.0, ge=0, le=1_000_000, description="Of one replica for an hour, in a unit of your own. Default 0.")
     endpoint: Endpoint = Field(description="Where queries go.")

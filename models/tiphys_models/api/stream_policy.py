@@ -35,7 +35,13 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 PolicyOrAgent = Annotated[str, AfterValidator(_one_of(NAMES)), Field(json_schema_extra={"enum": [*NAMES]})]
 StaticName = Annotated[str, AfterValidator(_one_of(tuple(STATIC))), Field(json_schema_extra={"enum": [*STATIC]})]
 
+LEAST_CEILING = 0.1
 CEL_RULES = (
+    CelRule(
+        f"self.ceiling >= {LEAST_CEILING} && self.recoveryCeiling >= {LEAST_CEILING}",
+        f"ceiling and recoveryCeiling must be at least {LEAST_CEILING}",
+        lambda s: True,  # their own bounds hold here; the API server cuts those to integers for integers: 0 would pass
+    ),
     CelRule(
         "self.recoveryCeiling <= self.ceiling",
         "recoveryCeiling must not be above ceiling: it is the more careful one",
@@ -70,13 +76,13 @@ class StreamPolicySpec(Api):
         default=None, description="Name of the weights of a learned policy or agent. Default: the policy's own name."
     )
     window_seconds: Integer = Field(default=int(WINDOW_S), ge=1, le=60, description="How long an agent's choice holds. Default 5.")
-    ceiling: Number = Field(default=CEILING, ge=0.1, le=1, description="Share of a capacity that is given away. Default 0.9.")
+    ceiling: Number = Field(default=CEILING, ge=LEAST_CEILING, le=1, description="Share of a capacity that is given away. Default 0.9.")
     lease_seconds: Integer = Field(
         default=10, ge=2, le=10, description="A stream that was not renewed for so long has ended. Default 10, which is also the most."
     )
     recovery_ceiling: Number = Field(
         default=RECOVERY_CEILING,
-        ge=0.1,
+        ge=LEAST_CEILING,
         le=1,
         description="Ceiling for new streams while a binder that has just started learns from renewals what is bound. Default 0.7.",
     )
