@@ -13,6 +13,7 @@ from tiphys_models.api.reasons import SiteReason, StreamReason, VariantReason
 from tiphys_models.api.scheduling_policy import Condition
 from tiphys_models.api.stream_policy import STREAM_POLICIES_PATH, StreamPolicyStatus
 from tiphys_models.clients.kube import KubeClient
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.reflector import Reflector, Sink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
@@ -25,7 +26,6 @@ from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.binding.summaries import PULL_S, SummaryReader
 from tiphys_operator.binding.verdicts import measured_here, policy_status, site_status, variant_status
 from tiphys_operator.events import EventWrite
-from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.verdicts import former
 from tiphys_operator.writer import Writer

@@ -17,10 +17,10 @@ from tests.operator.binding.test_probes import Site, serving
 from tests.operator.binding.test_verdicts import SUMMARY
 from tests.operator.scaling.test_window import Unfenced
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.binding.summaries import FRESH_S, SummaryReader
-from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics
 
 WITHIN_S = 20.0
