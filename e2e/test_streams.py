@@ -179,7 +179,7 @@ def test_a_site_whose_server_dies_stops_receiving_after_two_missed_probes(world:
                 assert await site_of_next(caller) == "edge"
                 world.servers["edge"].process.kill()
                 async with asyncio.timeout(DEADLINE_S):
-                    while await site_of_next(caller) == "edge":
+                    while await site_of_next(caller) == "edge":  # noqa: ASYNC110 - another process, seen over HTTP only
                         await asyncio.sleep(0.1)
                 return [await site_of_next(caller) for _ in range(20)]
 
@@ -225,7 +225,7 @@ def test_a_binder_killed_under_load_is_followed_by_one_that_books_no_stream_twic
                 bound[uid] = await renewed(before, uid, lease)
             first.process.kill()
             async with asyncio.timeout(DEADLINE_S):
-                while not page(second, "summary")["active"]:
+                while not page(second, "summary")["active"]:  # noqa: ASYNC110 - the same
                     await asyncio.sleep(0.1)
             new = await bind_all(after)  # before a single renewal
             for uid, lease in bound.items():

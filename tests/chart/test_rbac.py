@@ -67,6 +67,11 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("", "configmaps", ("get",))
         | rights("", "configmaps", ("patch",), "tiphys-selection")
     ),
+    ("Role", "tiphys-binder-streams"): (
+        lease("tiphys-streams-antenna-1", ("get", "update")).union(
+            *(rights("tiphys.io", kind, READ) for kind in ("inferencesites", "modelvariants", "streampolicies"))
+        )
+    ),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("Role", "tiphys-trainer"): (
         rights("", "configmaps", ("create",))
@@ -87,6 +92,7 @@ BINDINGS = {
     ("tiphys-extender", "Role", "tiphys-extender"),
     ("tiphys-binder", "ClusterRole", "tiphys-extender"),
     ("tiphys-binder", "Role", "tiphys-extender"),
+    ("tiphys-binder-streams", "Role", "tiphys-binder-streams"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),

@@ -85,6 +85,10 @@ app.kubernetes.io/part-of: tiphys
 {{- default (printf "%s-tenants" (include "tiphys.fullname" .)) .Values.binder.tenants.existingSecret }}
 {{- end }}
 
+{{- define "tiphys.leaseKeysSecret" -}}
+{{- default (printf "%s-lease-keys" (include "tiphys.fullname" .)) .Values.binder.streams.leaseKeys.existingSecret }}
+{{- end }}
+
 {{- define "tiphys.weight" -}}
 {{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
 {{- end }}
