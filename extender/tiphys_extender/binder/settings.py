@@ -30,7 +30,7 @@ class BinderSettings(BaseSettings):
     access_site: str = Field(
         default="",
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
-        description="InferenceSite whose streams are bound here (docs/binding.md); empty: none are.",
+        description="InferenceSite whose streams are bound here (docs/streams.md); empty: none are.",
     )
     streams_namespace: str = Field(
         default="", description="Namespace of the InferenceSites, ModelVariants and StreamPolicies; default: our own."

@@ -33,8 +33,12 @@ class Others:
         """Until cancelled."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
             while True:
-                await asyncio.gather(*(self._ask(session, url) for url in self._urls))
+                await self.round(session)
                 await asyncio.sleep(PERIOD_S)
+
+    async def round(self, session: aiohttp.ClientSession) -> None:
+        """Ask all, once."""
+        await asyncio.gather(*(self._ask(session, url) for url in self._urls))
 
     async def _ask(self, session: aiohttp.ClientSession, url: str) -> None:
         try:
@@ -48,11 +52,9 @@ class Others:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self._missed(url, error)
             return
-        if site == self._streams.access_site:
-            return  # a standby of our own
         self._silent[url] = 0
-        self._site[url] = site
-        if active:
+        if active and site != self._streams.access_site:  # neither a standby there nor one of our own
+            self._site[url] = site
             self._streams.hear(site, loads)
 
     def _missed(self, url: str, error: Exception) -> None:
