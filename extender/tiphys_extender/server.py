@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack
 
 import uvicorn
@@ -28,7 +28,7 @@ from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
 from tiphys_extender.settings import Settings, read_settings
 from tiphys_extender.snapshot_source import load_snapshot
-from tiphys_extender.status_app import Health, make_explain_app, make_status_app
+from tiphys_extender.status_app import Health, Page, make_explain_app, make_status_app
 from tiphys_extender.ticker import Ticker
 from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
@@ -193,9 +193,15 @@ class Parts:
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, learned)
 
+    def _pages(self) -> Mapping[str, Page]:
+        """What the status listener serves besides."""
+        return {}
+
     async def _open_listeners(self) -> None:
         settings = self._settings
-        status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
+        status = make_status_app(
+            self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle, self._pages()
+        )
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
             self.asked: await self._listen_hot(),

@@ -12,6 +12,7 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
@@ -19,7 +20,6 @@ from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health, beat
 from tiphys_operator.learned_check import LearnedCheck
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observer import POLICIES_PATH, Observer
