@@ -20,7 +20,7 @@ from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.service import StreamService
-from tiphys_extender.watches import Watches
+from tiphys_extender.watches import CountingSink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
@@ -77,7 +77,10 @@ class BinderParts(Parts):
         nodes = PoolNodeSink(self.world, self.pool)
         pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
         switch = self._settings.switch_configmap
-        more = self.streams.watched(client) if self.streams is not None else {}
+        more: dict[str, tuple[str, CountingSink]] = {}
+        if (streams := self.streams) is not None:
+            more = streams.watched()
+            self._jobs.append(lambda: streams.hold(client))
         return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods, more=more)
 
     async def _listen_hot(self) -> str:

@@ -62,11 +62,13 @@ class StreamService:
         self.binder.activate(lambda: True, recover=True)
         return True
 
-    def watched(self, client: KubeClient) -> dict[str, tuple[str, CountingSink]]:
-        """What is to be watched; from then on it also tries to hold the access site."""
-        identity = f"{socket.gethostname()}_{os.getpid()}"
-        self.jobs.append(lambda: hold_site(client, self.binder, identity, self._clock))
+    def watched(self) -> dict[str, tuple[str, CountingSink]]:
+        """What is to be watched where there is an API server."""
         return dict(self.objects.watched())
+
+    async def hold(self, client: KubeClient) -> None:
+        """Try to be the one that binds for the access site, until cancelled."""
+        await hold_site(client, self.binder, f"{socket.gethostname()}_{os.getpid()}", self._clock)
 
     async def _tick(self) -> None:
         ticks = 0
