@@ -82,7 +82,7 @@ class OpenLoop:
         self._number = 0
         self._idle: list[_Connection] = []
         self._unanswered = 0
-        self.connections = 0
+        self._connections: list[_Connection] = []
         self.failed: TiphysError | None = None
 
     def at(self, at_s: float, method: str, path: str, body: bytes, follow: Follow) -> None:
@@ -92,6 +92,19 @@ class OpenLoop:
 
     async def run(self) -> None:
         """Until everything is answered; Unavailable if that does not happen in time."""
+        try:
+            await self._play()
+        finally:
+            for connection in self._connections:
+                connection.transport.abort()
+            await asyncio.sleep(0)  # sockets close in the next round of the loop
+
+    @property
+    def connections(self) -> int:
+        """How many there were at most."""
+        return len(self._connections)
+
+    async def _play(self) -> None:
         loop = asyncio.get_running_loop()
         while self._due:
             wait_s = self._due[0].at_s - time.perf_counter()
@@ -119,7 +132,7 @@ class OpenLoop:
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> _Connection:
         _, made = await loop.create_connection(lambda: _Connection(self), "127.0.0.1", self._port)
-        self.connections += 1
+        self._connections.append(made)
         return made
 
     async def _drained(self) -> None:
