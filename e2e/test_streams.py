@@ -158,7 +158,7 @@ def test_a_site_whose_server_dies_stops_receiving_after_two_missed_probes(world:
     world.policy(policy="closest")
     binder = world.binder()
     with operators(world.cluster, f"{world.namespace}-release", tmp_path) as start:
-        start(ACCESS_SITE=ACCESS)
+        start(ACCESS_SITE=ACCESS, BINDER_URL=binder.status_url, TOKEN_FILE=str(world.directory / "status-token"))
         api = world.cluster.api
 
         def reachable(site: str) -> str:
@@ -166,6 +166,12 @@ def test_a_site_whose_server_dies_stops_receiving_after_two_missed_probes(world:
 
         wait_until(lambda: {reachable(site) for site in WORLD} == {"True"}, DEADLINE_S, "all sites probed")
         until_active(binder, offers=3)
+
+        def told() -> bool:
+            found = api.get(path_of(world.namespace, "streampolicies", "streams"))
+            return condition(found, "Ready").get("reason") == "Binding" and found["status"].get("activePolicy") == "closest"
+
+        wait_until(told, DEADLINE_S, "the StreamPolicy shows what its binder says")
         patient = STREAMS[0].body()
 
         async def site_of_next(caller: Caller) -> str:
