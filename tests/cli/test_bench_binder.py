@@ -62,13 +62,12 @@ async def test_requests_are_sent_when_due_and_what_follows_from_an_answer_is_sen
     async with serving() as (server, loop):
         start_s = time.perf_counter()
         loop.at(start_s + 0.05, "POST", "/second", b"x", answers.append)
-        loop.at(
-            start_s,
-            "POST",
-            "/first",
-            b"",
-            lambda a: (answers.append(a), loop.at(start_s + 0.1, "DELETE", "/third", b"", answers.append))[0],
-        )
+
+        def follow(answered: Answered) -> None:
+            answers.append(answered)
+            loop.at(start_s + 0.1, "DELETE", "/third", b"", answers.append)
+
+        loop.at(start_s, "POST", "/first", b"", follow)
         async with asyncio.timeout(10):
             await loop.run()
     assert [(a.status, a.body) for a in answers] == [(200, b"/first"), (200, b"/second"), (200, b"/third")]

@@ -31,6 +31,7 @@ from tiphys_models.binding.diagnosis import diagnose, why_none
 from tiphys_models.binding.offers import Offer
 from tiphys_models.binding.protocol import Reason, View, bind
 from tiphys_models.domain.clock import Clock
+from tiphys_models.features.arrays import FloatArray
 
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
@@ -79,7 +80,7 @@ class StreamBinder:
         self._catalogue: Catalogue | None = None
         self._place: dict[str, int] = {}
         self._others: dict[str, tuple[float, dict[str, float]]] = {}
-        self._others_qps = np.zeros(0)
+        self._others_qps: FloatArray = np.zeros(0)
         self._decided: OrderedDict[str, Decided] = OrderedDict()
         self._held = _nobody
         self._recovered_s = 0.0
@@ -308,7 +309,7 @@ class StreamBinder:
         return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
 
     def _view(self, spec: StreamPolicySpec, catalogue: Catalogue, now_s: float) -> View:
-        load = self.ledger.load_qps + self._others_qps
+        load: FloatArray = self.ledger.load_qps + self._others_qps
         ceiling = spec.ceiling
         if self._recovering(now_s):
             ceiling = spec.recovery_ceiling

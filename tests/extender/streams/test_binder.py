@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -218,7 +219,8 @@ def test_standing_by_says_so_and_forgets() -> None:
     binder = Binder()
     bound = binder.bind()
     binder.streams.stand_by()
-    for ask in (binder.bind, lambda: binder.renew(bound), lambda: binder.release(bound)):
+    asks: list[Callable[[], dict[str, Any]]] = [binder.bind, lambda: binder.renew(bound), lambda: binder.release(bound)]
+    for ask in asks:
         with pytest.raises(Refused) as raised:
             ask()
         assert (raised.value.reason, raised.value.status, raised.value.retry_after_s) == ("standby", 503, 1)
