@@ -186,6 +186,15 @@ def test_an_operator_that_probes_is_told_from_where_and_let_out() -> None:
     assert probes not in rendered.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
 
 
+@pytest.mark.parametrize(("mode", "asked"), [("binder", "http://tiphys-binder-status.tiphys-system.svc:8080"), ("binder-insecure", "")])
+def test_the_operator_asks_the_charts_own_binder_if_that_binds_streams(mode: str, asked: str) -> None:
+    env = {
+        e["name"]: e.get("value")
+        for e in render_mode(mode).one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert env["TIPHYS_OPERATOR_BINDER_URL"] == asked
+
+
 def test_the_extender_reads_as_the_pod_it_is_in() -> None:
     def reader(mode: str) -> str:
         return str(render(values_of(mode)).one("ClusterRoleBinding", "tiphys-extender")["subjects"][0]["name"])

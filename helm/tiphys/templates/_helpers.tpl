@@ -252,5 +252,9 @@ topologySpreadConstraints:
 
 {{/* Status addresses of binders of streams, with commas. */}}
 {{- define "tiphys.streamBinders" -}}
-{{- join "," .Values.operator.binding.binders -}}
+{{- $all := .Values.operator.binding.binders -}}
+{{- if and .Values.binder.enabled .Values.binder.streams.accessSite -}}
+{{- $all = prepend $all (printf "http://%s-binder-status.%s.svc:8080" (include "tiphys.fullname" .) .Release.Namespace) -}}
+{{- end -}}
+{{- join "," $all -}}
 {{- end }}
