@@ -70,6 +70,8 @@ class StreamBinder:
     ) -> None:
         self.access_site, self.namespace = access_site, namespace
         self.metrics, self.chooser, self.ledger = metrics, chooser, Ledger()
+        self.enabled: Callable[[], bool] = lambda: True
+        """False while the kill switch is on: nothing new is bound, what is bound goes on."""
         self._keys, self._clock = keys, clock
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
@@ -297,8 +299,8 @@ class StreamBinder:
         self._admit(tenant)
         if self._obeyed is None or self._catalogue is None:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
-        if self._obeyed.spec.mode == "Off":
-            raise Refused("switched-off", "the StreamPolicy of this access site is in mode Off", retry_after_s=10)
+        if self._obeyed.spec.mode == "Off" or not self.enabled():
+            raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
         return self._obeyed.spec, self._catalogue
 
     def _recovering(self, now_s: float) -> bool:

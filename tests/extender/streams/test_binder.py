@@ -252,13 +252,18 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder.bind(small)
 
 
-def test_mode_off_and_a_missing_policy_bind_nothing_but_renew() -> None:
+def test_mode_off_the_kill_switch_and_a_missing_policy_bind_nothing_but_renew() -> None:
     binder = Binder()
     bound = binder.bind()
     binder.obey(mode="Off")
     with refused("switched-off"):
         binder.bind()
     assert not binder.streams.summary().active
+    binder.obey()
+    binder.streams.enabled = lambda: False  # the kill switch
+    with refused("switched-off"):
+        binder.bind()
+    assert binder.renew(bound)["up"] is True
     binder.streams.obey(None)
     with refused("not-ready"):
         binder.bind()
