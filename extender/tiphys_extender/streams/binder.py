@@ -115,17 +115,17 @@ class StreamBinder:
         view = self._view(spec, catalogue, now_s)
         policy = self.chooser.policy
         found = bind(policy, catalogue.offers, stream, view)
-        place = int(bin_of(stream.max_delay_ms, stream.rate_qps))
-        self._windows.now.ask(place, stream.rate_qps, bound=found.reason is Reason.BOUND)
         self._keep(uid, Decided(tenant.name, policy, catalogue.offers, stream, view, found, now_s))
         if found.reason is not Reason.BOUND:
+            self._windows.now.ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
             raise self._none(uid, found.reason, spec, now_s)
         offer = catalogue.offers.all[found.offer]
         grant = Grant(
             uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
             round(found.expected_latency_ms, 3), policy.name, asked, now_s, now_s + spec.lease_seconds,
         )  # fmt: skip
-        self.ledger.add(grant, now_s, fresh=True)
+        booking = self.ledger.add(grant, now_s, fresh=True)
+        self._windows.now.ask(booking.bin, stream.rate_qps, bound=True)
         self.metrics.bound(policy.name, offer.site.name)
         return self._answer(grant)
 
