@@ -211,6 +211,7 @@ def test_leases_survive_other_offers_and_count_again_when_theirs_comes_back() ->
     binder.streams.publish(type(full)(gone, full.network_ms[remote], full.up[remote], {}))
     assert binder.loads == {}
     assert binder.renew(bound)["up"] is False
+    assert binder.registry.get_sample_value("tiphys_binder_site_streams_total", {"site": "edge"}) is None, "series of sites end with them"
     binder.streams.publish(full)
     assert binder.loads == {"edge/tiny": 10.0}
 
