@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
 from tiphys_extender.streams.chooser import Chooser, Obeyed
+from tiphys_extender.streams.decisions import StreamDecisions
 from tiphys_extender.streams.explain import Decided, explained
 from tiphys_extender.streams.ledger import Booking, Ledger
 from tiphys_extender.streams.metrics import StreamMetrics
@@ -50,7 +50,7 @@ class StreamBinder:
         self.ready = asyncio.Event()
         """Offers and a StreamPolicy are known, or were once."""
         self._obeyed: Obeyed | None = None
-        self._decided: OrderedDict[str, Decided] = OrderedDict()
+        self.decisions = StreamDecisions(_KEPT_DECISIONS)
         self._held = _nobody
         self._recovered_s = 0.0
         self._recover = True
@@ -87,10 +87,11 @@ class StreamBinder:
         view = self.system.view(spec, now_s, recovering=self._recovering(now_s))
         policy, offers = self.chooser.policy, self.system.catalogue.offers
         found = bind(policy, offers, stream, view)
-        self._keep(uid, Decided(tenant.name, policy, offers, stream, view, found, now_s))
+        decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
+        self.decisions.add(uid, decided)
         if found.reason is not Reason.BOUND:
             self._windows.now.ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
-            raise self._none(uid, found.reason, spec, now_s)
+            raise self._none(uid, decided, spec, now_s)
         offer = offers.all[found.offer]
         grant = Grant(
             uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
@@ -134,7 +135,7 @@ class StreamBinder:
         """Why this offer and not another, as things were when it was decided."""
         self._admit(tenant)
         now_s = self._pass_time()
-        booking, decided = self._own(tenant, uid), self._decided.get(uid)
+        booking, decided = self._own(tenant, uid), self.decisions.get(uid)
         if decided is not None and decided.tenant != tenant.name:
             decided = None
         if booking is None and decided is None:
@@ -276,10 +277,9 @@ class StreamBinder:
     def _lease_s(self) -> float:
         return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
 
-    def _none(self, uid: str, reason: Reason, spec: StreamPolicySpec, now_s: float) -> Refused:
-        decided = self._decided[uid]
+    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
-        infeasible = reason is Reason.INFEASIBLE
+        infeasible = decided.binding.reason is Reason.INFEASIBLE
         self.metrics.streams["infeasible" if infeasible else "no-capacity", decided.policy.name].inc()
         if infeasible:
             return Refused("infeasible", text, about=uid)
@@ -326,11 +326,6 @@ class StreamBinder:
         """The open lease, unless it is somebody else's: to strangers it does not exist."""
         booking = self.ledger.get(uid)
         return booking if booking is not None and booking.grant.tenant == tenant.name else None
-
-    def _keep(self, uid: str, decided: Decided) -> None:
-        self._decided[uid] = decided
-        if len(self._decided) > _KEPT_DECISIONS:
-            self._decided.popitem(last=False)
 
 
 def _nobody() -> bool:

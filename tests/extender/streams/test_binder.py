@@ -11,6 +11,7 @@ from tests.binding.small import NAMES, OFFERS
 from tests.extender.streams.builders import KEYS, OTHER, PLATFORM, STRANGER, Binder, catalogue
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.streams.decisions import StreamDecisions
 from tiphys_extender.streams.tokens import Keys
 
 CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
@@ -112,6 +113,22 @@ def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
         binder.streams.explain(OTHER, bound[0]["id"])
     binder.release(bound[0])
     assert binder.bind(idempotencyKey="late"), "a refusal is no answer to keep: there is room now"
+
+
+def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
+    binder = Binder(policy="closest")
+    binder.streams.decisions = StreamDecisions(3)
+    bound = binder.bind(idempotencyKey="a", application="cars")
+    with refused("infeasible"):
+        binder.bind(maxDelayMs=5)
+    page = binder.streams.decisions.after(0)
+    assert [(item["seq"], item["outcome"], item["offer"]) for item in page["items"]] == [(1, "Bound", "edge/tiny"), (2, "Infeasible", None)]
+    assert (page["items"][0]["id"], page["items"][0]["application"], page["items"][0]["policy"]) == (bound["id"], "cars", "closest")
+    for _ in range(3):
+        binder.bind()
+    page = binder.streams.decisions.after(2)
+    assert (page["first"], page["last"], [item["seq"] for item in page["items"]]) == (3, 5, [3, 4, 5])
+    assert binder.streams.decisions.after(5)["items"] == []
 
 
 def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_than_its_capacity() -> None:

@@ -70,6 +70,8 @@ def second_life(binder: Process, bound: dict[str, Any]) -> None:
     assert (found["streams"], found["active"]) == (1, True)
     assert ask(binder, "DELETE", f"/{bound['id']}")[1]["released"] is True
     assert summary(binder)["streams"] == 0
+    status, body = binder.call("status", "GET", "/v1/bindings/decisions?after=0", Authorization="Bearer status")
+    assert (status, json.loads(body)["items"]) == (200, []), "it decided nothing: the stream came with its token, the key with the stream"
 
 
 async def test_a_binder_that_is_killed_is_followed_by_one_that_knows_its_streams_from_their_tokens(tmp_path: Path) -> None:
