@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
@@ -218,7 +218,7 @@ class Parts:
         await self._hot.start(listener, self.tls.context if self.tls is not None else None)
         return _url(listener, "https" if self.tls else "http")
 
-    def _listen(self, app: FastAPI, host: str, port: int, tls: ServerTls | None = None) -> str:
+    def _listen(self, app: ASGIApp, host: str, port: int, tls: ServerTls | None = None) -> str:
         listener = _bound(host, port)
         config = uvicorn.Config(
             app,

@@ -62,8 +62,8 @@ def _app(settle: Settle) -> FastAPI:
     return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json, dependencies=[Depends(settled)])
 
 
-Page = Callable[[], Any]
-"""What a path answers as JSON."""
+Page = Callable[[int], Any]
+"""What a path answers as JSON: (query `after`, which only logs look at) -> answer."""
 
 
 def make_status_app(
@@ -114,9 +114,9 @@ def make_status_app(
     return app
 
 
-def _served(page: Page) -> Callable[[], Awaitable[Response]]:
-    async def read_page() -> Response:
-        return _Json(page())
+def _served(page: Page) -> Callable[[int], Awaitable[Response]]:
+    async def read_page(after: Annotated[int, Query(ge=0)] = 0) -> Response:
+        return _Json(page(after))
 
     return read_page
 

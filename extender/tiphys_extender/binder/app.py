@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
-from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
-from starlette.routing import Route
 
-from tiphys_extender.binder.endpoint import Endpoint, Verb, error_body
+from tiphys_extender.binder.endpoint import Endpoint, Paths, Verb
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.placer import Placer
 from tiphys_extender.binder.refused import Refused
@@ -29,9 +23,8 @@ def make_binder_app(
     *,
     max_body_bytes: int,
     streams: StreamBinder | None = None,
-) -> FastAPI:
+) -> Paths:
     """The application behind the callers' listener."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     def place(tenant: Tenant, _: str, body: bytes) -> bytes:
         call = parse(PlaceCall, body)
@@ -65,13 +58,4 @@ def make_binder_app(
         "/v1/placements/{id}/finished": {"POST": Verb(finished)},
         **(stream_paths(streams) if streams is not None else {}),
     }
-    for path, verbs in paths.items():
-        app.router.routes.append(Route(path, Endpoint(verbs, tenants, metrics, max_body_bytes)))
-
-    async def unrouted(_: Request, error: Any) -> Response:
-        metrics.bad_requests["not-found"].inc()
-        metrics.requests["404"].inc()
-        return Response(error_body("not-found", "no such path"), error.status_code, media_type="application/json")
-
-    app.add_exception_handler(HTTPException, unrouted)
-    return app
+    return Paths({path: Endpoint(verbs, tenants, metrics, max_body_bytes) for path, verbs in paths.items()}, metrics)

@@ -21,6 +21,8 @@ from tiphys_extender.wire import BadRequest
 
 _log = logging.getLogger(__name__)
 
+_ID_PLACE = 3
+"""In /v1/KIND/ID/…, split at the slashes."""
 Handler = Callable[[Tenant, str, bytes], bytes]
 """(who, id in the path, body) -> answer."""
 
@@ -88,6 +90,34 @@ class Endpoint:
                 return {"connection": "close"}  # the rest of the body is not read
             case _:
                 return {}
+
+
+class Paths:
+    """Endpoints by path, as an ASGI application. Where a path has `{id}`, one segment may stand.
+
+    Without a framework's routes and middleware: those cost as much as binding a stream among 500 offers does.
+    """
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], metrics: BinderMetrics) -> None:
+        self._endpoints, self._metrics = endpoints, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI; only HTTP comes here."""
+        endpoint, uid = self._find(scope["path"])
+        if endpoint is None:
+            self._metrics.bad_requests["not-found"].inc()
+            self._metrics.requests["404"].inc()
+            await Response(error_body("not-found", "no such path"), 404, media_type="application/json")(scope, receive, send)
+            return
+        scope["path_params"] = {"id": uid}
+        await endpoint(scope, receive, send)
+
+    def _find(self, path: str) -> tuple[Endpoint | None, str]:
+        parts = path.split("/")
+        if len(parts) <= _ID_PLACE:
+            return self._endpoints.get(path), ""
+        uid, parts[_ID_PLACE] = parts[_ID_PLACE], "{id}"
+        return self._endpoints.get("/".join(parts)) if uid else None, uid
 
 
 _BODY = {"body-too-large": "the body has more than {} bytes", "content-encoding": "send the body without content-encoding"}

@@ -58,6 +58,7 @@ class BinderParts(Parts):
         self.streams = StreamService(settings, own, metrics, clock) if own.access_site else None
         self._jobs.append(self._tick)
         if self.streams is not None:
+            self.streams.binder.enabled = lambda: self.world.enabled
             self._jobs += self.streams.jobs
 
     async def _tick(self) -> None:

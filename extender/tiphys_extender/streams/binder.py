@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from hashlib import blake2b
-from secrets import token_hex
 from typing import Any
-
-import numpy as np
 
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
-from tiphys_extender.streams.chooser import Chooser
+from tiphys_extender.streams.chooser import Chooser, Obeyed
+from tiphys_extender.streams.decisions import StreamDecisions
 from tiphys_extender.streams.explain import Decided, explained
-from tiphys_extender.streams.ledger import Booking, Ledger, others_load, while_recovering
+from tiphys_extender.streams.ledger import Booking, Ledger
 from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.system import System
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
 from tiphys_extender.streams.window import Windows
 from tiphys_models.api.stream_policy import LastChoice, StreamPolicySpec
@@ -28,37 +24,13 @@ from tiphys_models.api.stream_summary import SiteUse, StreamSummary
 from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.binding.diagnosis import diagnose, why_none
-from tiphys_models.binding.offers import Offer
-from tiphys_models.binding.protocol import Reason, View, bind
+from tiphys_models.binding.protocol import Reason, bind
 from tiphys_models.domain.clock import Clock
 
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
 _LONGEST_LEASE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Obeyed:
-    """A StreamPolicy."""
-
-    name: str
-    generation: int
-    spec: StreamPolicySpec
-
-
-@dataclass(slots=True)
-class Use:
-    """Of a site."""
-
-    streams: int = 0
-    load_qps: float = 0.0
-    capacity_qps: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """Bound load over capacity."""
-        return self.load_qps / self.capacity_qps if self.capacity_qps else 0.0
 
 
 class StreamBinder:
@@ -68,7 +40,9 @@ class StreamBinder:
         self, access_site: str, namespace: str, keys: Callable[[], Keys], chooser: Chooser, metrics: StreamMetrics, clock: Clock
     ) -> None:
         self.access_site, self.namespace = access_site, namespace
-        self.metrics, self.chooser, self.ledger = metrics, chooser, Ledger()
+        self.metrics, self.chooser, self.system = metrics, chooser, System()
+        self.enabled: Callable[[], bool] = lambda: True
+        """False while the kill switch is on: nothing new is bound, what is bound goes on."""
         self._keys, self._clock = keys, clock
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
@@ -76,14 +50,15 @@ class StreamBinder:
         self.ready = asyncio.Event()
         """Offers and a StreamPolicy are known, or were once."""
         self._obeyed: Obeyed | None = None
-        self._catalogue: Catalogue | None = None
-        self._place: dict[str, int] = {}
-        self._others: dict[str, tuple[float, dict[str, float]]] = {}
-        self._others_qps = np.zeros(0)
-        self._decided: OrderedDict[str, Decided] = OrderedDict()
+        self.decisions = StreamDecisions(_KEPT_DECISIONS)
         self._held = _nobody
         self._recovered_s = 0.0
         self._recover = True
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of open leases."""
+        return self.system.ledger
 
     # ---- what callers ask ----------------------------------------------------------------------------------------
 
@@ -96,9 +71,9 @@ class StreamBinder:
             self.metrics.duration.observe(self._clock.monotonic_s() - began_s)
 
     def _bind(self, tenant: Tenant, wanted: Wanted) -> dict[str, Any]:
-        spec, catalogue = self._ready(tenant)
+        spec = self._ready(tenant)
         now_s = self._pass_time()
-        uid, asked = _identity(tenant, wanted)
+        uid, asked = wanted.identity(tenant.name)
         if (booking := self.ledger.get(uid)) is not None:
             if booking.grant.asked != asked:
                 raise Refused("key-reused", "this idempotencyKey belongs to another stream: use a new one for every stream")
@@ -108,21 +83,22 @@ class StreamBinder:
             raise Refused("released", "the stream of this idempotencyKey was released: a new stream needs a new key")
         if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
-        stream = wanted.stream(_bits(uid))
-        view = self._view(spec, catalogue, now_s)
-        policy = self.chooser.policy
-        found = bind(policy, catalogue.offers, stream, view)
-        place = int(bin_of(stream.max_delay_ms, stream.rate_qps))
-        self._windows.now.ask(place, stream.rate_qps, bound=found.reason is Reason.BOUND)
-        self._keep(uid, Decided(tenant.name, policy, catalogue.offers, stream, view, found, now_s))
+        stream = wanted.stream(uid)
+        view = self.system.view(spec, now_s, recovering=self._recovering(now_s))
+        policy, offers = self.chooser.policy, self.system.catalogue.offers
+        found = bind(policy, offers, stream, view)
+        decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
+        self.decisions.add(uid, decided)
         if found.reason is not Reason.BOUND:
-            raise self._none(uid, found.reason, spec, now_s)
-        offer = catalogue.offers.all[found.offer]
+            self._windows.now.ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
+            raise self._none(uid, decided, spec, now_s)
+        offer = offers.all[found.offer]
         grant = Grant(
             uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
             round(found.expected_latency_ms, 3), policy.name, asked, now_s, now_s + spec.lease_seconds,
         )  # fmt: skip
-        self.ledger.add(grant, now_s, fresh=True)
+        booking = self.ledger.add(grant, now_s, fresh=True)
+        self._windows.now.ask(booking.bin, stream.rate_qps, bound=True)
         self.metrics.bound(policy.name, offer.site.name)
         return self._answer(grant)
 
@@ -140,7 +116,7 @@ class StreamBinder:
             booking = self.ledger.add(grant, now_s, fresh=False)
             self.metrics.relearned.inc()
         self._report(booking, self.ledger.renew(booking, now_s + self._lease_s, renewal.counts, now_s))
-        return self._answer(booking.grant) | {"up": self._is_up(booking)}
+        return self._answer(booking.grant) | {"up": self.system.is_up(booking)}
 
     def release(self, tenant: Tenant, uid: str, outcome: Outcome) -> dict[str, Any]:
         """The stream is over. Saying so twice does no harm."""
@@ -159,7 +135,7 @@ class StreamBinder:
         """Why this offer and not another, as things were when it was decided."""
         self._admit(tenant)
         now_s = self._pass_time()
-        booking, decided = self._own(tenant, uid), self._decided.get(uid)
+        booking, decided = self._own(tenant, uid), self.decisions.get(uid)
         if decided is not None and decided.tenant != tenant.name:
             decided = None
         if booking is None and decided is None:
@@ -168,7 +144,12 @@ class StreamBinder:
         if booking is not None:
             grant = booking.grant
             left_s = round(grant.expires_s - now_s, 1)
-            answer |= {"offer": grant.offer, "up": self._is_up(booking), "leaseSecondsLeft": left_s, "queries": grant.counts._asdict()}
+            answer |= {
+                "offer": grant.offer,
+                "up": self.system.is_up(booking),
+                "leaseSecondsLeft": left_s,
+                "queries": grant.counts._asdict(),
+            }
         return answer | {"decision": explained(decided) if decided is not None else None}
 
     # ---- what the process and the operator ask -------------------------------------------------------------------
@@ -176,7 +157,7 @@ class StreamBinder:
     def summary(self) -> StreamSummary:
         """For the operator."""
         now_s = self._pass_time()
-        obeyed, chooser, catalogue = self._obeyed, self.chooser, self._catalogue
+        obeyed, chooser = self._obeyed, self.chooser
         at = datetime.fromtimestamp(chooser.changed_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return StreamSummary(
             namespace=self.namespace,
@@ -187,11 +168,12 @@ class StreamBinder:
             recovering=self._recovering(now_s),
             active_policy=chooser.policy.name if obeyed is not None else "",
             model_problem=chooser.fallback,
-            offers=0 if catalogue is None else int((catalogue.up & np.isfinite(catalogue.network_ms)).sum()),
+            offers=self.system.usable,
             streams=len(self.ledger.open),
             minute=self._windows.minute(),
             sites=[
-                SiteUse(site=site, streams=use.streams, use_percent=round(100 * use.share, 2)) for site, use in self._use_by_site().items()
+                SiteUse(site=site, streams=use.streams, use_percent=round(100 * use.share, 2))
+                for site, use in self.system.use_by_site().items()
             ],
             last_decision=LastChoice(at=at, policy=chooser.policy.name, reason=chooser.reason) if chooser.reason else None,
         )
@@ -199,10 +181,7 @@ class StreamBinder:
     def loads(self) -> dict[str, Any]:
         """For binders of other access sites."""
         self._pass_time()
-        ledger, catalogue = self.ledger, self._catalogue
-        offers = () if catalogue is None else catalogue.offers.all
-        loads = {offers[place].name: float(ledger.load_qps[place]) for place in np.flatnonzero(ledger.load_qps)}
-        return {"accessSite": self.access_site, "active": self.active, "loads": loads}
+        return {"accessSite": self.access_site, "active": self.active, "loads": self.system.loads()}
 
     @property
     def active(self) -> bool:
@@ -218,48 +197,39 @@ class StreamBinder:
     def stand_by(self) -> None:
         """Another process binds: what this one knows is old from now on."""
         _log.warning("standing by", extra={"fields": {"access_site": self.access_site, "streams": len(self.ledger.open)}})
-        self._held, self.ledger = _nobody, Ledger()
-        self.ledger.align(tuple(self._place))
+        self._held = _nobody
+        self.system.forget_streams()
 
     def obey(self, obeyed: Obeyed | None) -> None:
         """The StreamPolicy of this access site; None: there is none."""
         if obeyed is not None and (self._obeyed is None or obeyed.spec != self._obeyed.spec):
             self.chooser.obey(obeyed.spec, self._now_s())
         self._obeyed = obeyed
-        if obeyed is not None and self._catalogue is not None:
+        if obeyed is not None and self.system.known:
             self.ready.set()
 
     def publish(self, catalogue: Catalogue) -> None:
         """Other offers, delays, or others up: counts for the next stream."""
-        former, self._catalogue = set(self._sites()), catalogue
-        place = {offer.name: index for index, offer in enumerate(catalogue.offers.all)}
-        if list(place) != list(self._place):
-            self._place = place
-            self.ledger.align(tuple(place))
-        self._hear()
-        self.metrics.forget_sites(former - set(self._sites()))
+        self.metrics.forget_sites(self.system.publish(catalogue))
         up = int(catalogue.up.sum())
         self.metrics.offers.labels("true").set(up)
-        self.metrics.offers.labels("false").set(len(place) - up)
+        self.metrics.offers.labels("false").set(len(catalogue.offers) - up)
 
-    def hear(self, access_site: str, loads: dict[str, float]) -> None:
+    def hear(self, access_site: str, loads: Mapping[str, float]) -> None:
         """What another access site's binder has bound now."""
-        self._others[access_site] = (self._now_s(), loads)
-        self._hear()
+        self.system.hear(access_site, loads, self._now_s())
 
     def forget(self, access_site: str) -> None:
         """Its binder has been silent for longer than any lease lasts."""
-        if self._others.pop(access_site, None) is not None:
-            self._hear()
+        self.system.forget(access_site)
 
     def turn(self) -> float:
         """A window is over; how long the next one is."""
         now_s = self._pass_time()
         ended = self._windows.turn(now_s)
-        catalogue = self._catalogue
-        if catalogue is not None and len(catalogue.offers):
-            load = self.ledger.load_qps + self._others_qps
-            self.chooser.turn(catalogue.offers, load, self.ledger.active, ended, now_s)
+        system = self.system
+        if len(system.catalogue.offers):
+            self.chooser.turn(system.catalogue.offers, system.load_qps, self.ledger.active, ended, now_s)
         return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
 
     def tick(self) -> None:
@@ -270,8 +240,8 @@ class StreamBinder:
         metrics.recovering.set(self._recovering(now_s))
         for reason, gauge in metrics.fallback.items():
             gauge.set(reason == self.chooser.fallback)
-        metrics.others_age.set(max((now_s - at_s for at_s, _ in self._others.values()), default=0.0))
-        for site, use in self._use_by_site().items():
+        metrics.others_age.set(self.system.others_age_s(now_s))
+        for site, use in self.system.use_by_site().items():
             metrics.site_use.labels(site).set(use.share)
 
     # ---- parts ---------------------------------------------------------------------------------------------------
@@ -292,13 +262,13 @@ class StreamBinder:
         if not self.active:
             raise Refused("standby", "another process binds for this access site: try again there, or here later", retry_after_s=1)
 
-    def _ready(self, tenant: Tenant) -> tuple[StreamPolicySpec, Catalogue]:
+    def _ready(self, tenant: Tenant) -> StreamPolicySpec:
         self._admit(tenant)
-        if self._obeyed is None or self._catalogue is None:
+        if self._obeyed is None or not self.system.known:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
-        if self._obeyed.spec.mode == "Off":
-            raise Refused("switched-off", "the StreamPolicy of this access site is in mode Off", retry_after_s=10)
-        return self._obeyed.spec, self._catalogue
+        if self._obeyed.spec.mode == "Off" or not self.enabled():
+            raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
+        return self._obeyed.spec
 
     def _recovering(self, now_s: float) -> bool:
         return self.active and self._recover and now_s < self._recovered_s
@@ -307,19 +277,9 @@ class StreamBinder:
     def _lease_s(self) -> float:
         return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
 
-    def _view(self, spec: StreamPolicySpec, catalogue: Catalogue, now_s: float) -> View:
-        load = self.ledger.load_qps + self._others_qps
-        ceiling = spec.ceiling
-        if self._recovering(now_s):
-            ceiling = spec.recovery_ceiling
-            capacity = catalogue.offers.columns.capacity_qps
-            load = while_recovering(load, self.ledger.fresh_qps, capacity, spec.ceiling, ceiling)
-        return View(catalogue.network_ms, load, catalogue.up, now_s, ceiling)
-
-    def _none(self, uid: str, reason: Reason, spec: StreamPolicySpec, now_s: float) -> Refused:
-        decided = self._decided[uid]
+    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
-        infeasible = reason is Reason.INFEASIBLE
+        infeasible = decided.binding.reason is Reason.INFEASIBLE
         self.metrics.streams["infeasible" if infeasible else "no-capacity", decided.policy.name].inc()
         if infeasible:
             return Refused("infeasible", text, about=uid)
@@ -339,7 +299,7 @@ class StreamBinder:
 
     def _answer(self, grant: Grant) -> dict[str, Any]:
         site, _, variant = grant.offer.partition("/")
-        offer = self._offer(grant.offer)
+        offer = self.system.offer(grant.offer)
         return {
             "id": grant.id,
             "variant": variant,
@@ -367,47 +327,7 @@ class StreamBinder:
         booking = self.ledger.get(uid)
         return booking if booking is not None and booking.grant.tenant == tenant.name else None
 
-    def _offer(self, name: str) -> Offer | None:
-        place = self._place.get(name)
-        return self._catalogue.offers.all[place] if self._catalogue is not None and place is not None else None
-
-    def _is_up(self, booking: Booking) -> bool:
-        return self._catalogue is not None and booking.place >= 0 and bool(self._catalogue.up[booking.place])
-
-    def _use_by_site(self) -> dict[str, Use]:
-        found: dict[str, Use] = {}
-        if self._catalogue is not None:
-            for place, offer in enumerate(self._catalogue.offers.all):
-                use = found.setdefault(offer.site.name, Use())
-                use.streams += int(self.ledger.streams[place])
-                use.load_qps += float(self.ledger.load_qps[place])
-                use.capacity_qps += offer.capacity_qps
-        return found
-
-    def _sites(self) -> tuple[str, ...]:
-        return () if self._catalogue is None else tuple(offer.site.name for offer in self._catalogue.offers.all)
-
-    def _hear(self) -> None:
-        self._others_qps = others_load(self._place, len(self._place), [loads for _, loads in self._others.values()])
-
-    def _keep(self, uid: str, decided: Decided) -> None:
-        self._decided[uid] = decided
-        if len(self._decided) > _KEPT_DECISIONS:
-            self._decided.popitem(last=False)
-
 
 def _nobody() -> bool:
     """Holds no Lease."""
     return False
-
-
-def _identity(tenant: Tenant, wanted: Wanted) -> tuple[str, str]:
-    """Of the stream, and a digest of what is asked for. A key gives the same id in every process, so that a stream is not bound twice."""
-    if wanted.idempotency_key is None:
-        return f"stream-{token_hex(16)}", ""
-    text = f"{tenant.name}\0{wanted.idempotency_key}"
-    return f"stream-{blake2b(text.encode(), digest_size=16).hexdigest()}", wanted.digest
-
-
-def _bits(uid: str) -> int:
-    return int(uid[-16:], 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tiphys_extender.streams.window import Tally, shares
@@ -34,6 +35,15 @@ def loader(directory: Path | None) -> Load:
         return load_score(card) if policy == "score" else load_agent(card)
 
     return load
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """A StreamPolicy."""
+
+    name: str
+    generation: int
+    spec: StreamPolicySpec
 
 
 class Chooser:

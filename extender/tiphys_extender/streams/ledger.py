@@ -136,4 +136,4 @@ def while_recovering(load_qps: FloatArray, fresh_qps: FloatArray, capacity_qps: 
     only, however little load it has heard of: whatever is renewed later, no offer gets more than its capacity.
     """
     certainly_free = np.maximum((1.0 - ceiling) * capacity_qps - fresh_qps, 0.0)
-    return np.maximum(load_qps, lowered * capacity_qps - certainly_free)
+    return np.asarray(np.maximum(load_qps, lowered * capacity_qps - certainly_free))

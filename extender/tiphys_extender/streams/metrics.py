@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tiphys_extender.streams.chooser import FALLBACKS
@@ -76,5 +78,5 @@ class StreamMetrics:
 
 
 def _remove(metric: Counter | Gauge, *labels: str) -> None:
-    if labels in metric._metrics:
+    with contextlib.suppress(KeyError):  # a site that nobody was bound to has no series
         metric.remove(*labels)

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from tiphys_extender.streams.binder import Obeyed, StreamBinder
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_extender.streams.chooser import Obeyed
 from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS
 from tiphys_models.api import inference_site, model_variant, stream_policy
 from tiphys_models.api.scheduling_policy import GROUP, VERSION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from secrets import token_hex
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -33,8 +34,8 @@ class Wanted(Request):
     application: Annotated[str, StringConstraints(max_length=63)] = ""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
 
-    def stream(self, draw: int) -> Stream:
-        """As policies know it."""
+    def stream(self, uid: str) -> Stream:
+        """As policies know it; chance comes from its id."""
         return Stream(
             self.task,
             self.max_delay_ms,
@@ -44,13 +45,15 @@ class Wanted(Request):
             self.bit_rate_mbps,
             self.access_delay_ms,
             self.application,
-            draw,
+            int(uid[-16:], 16),
         )
 
-    @property
-    def digest(self) -> str:
-        """Of everything that is asked for."""
-        return blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
+    def identity(self, tenant: str) -> tuple[str, str]:
+        """Of the stream, and a digest of what is asked for. A key gives the same id in every process, so that nothing is bound twice."""
+        if self.idempotency_key is None:
+            return f"stream-{token_hex(16)}", ""
+        uid = blake2b(f"{tenant}\0{self.idempotency_key}".encode(), digest_size=16).hexdigest()
+        return f"stream-{uid}", blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
 
 
 class Outcome(Request):

@@ -44,8 +44,9 @@ class StreamService:
         self.objects = StreamObjects(self.binder, clock)
         self.jobs: list[Callable[[], Awaitable[None]]] = [self._tick, self._windows]
         self.pages: dict[str, Page] = {
-            "/v1/bindings/summary": lambda: self.binder.summary().model_dump(mode="json", by_alias=True),
-            LOADS: self.binder.loads,
+            "/v1/bindings/summary": lambda _: self.binder.summary().model_dump(mode="json", by_alias=True),
+            "/v1/bindings/decisions": self.binder.decisions.after,
+            LOADS: lambda _: self.binder.loads(),
         }
         others = [url.rstrip("/") for url in own.other_binders.split(",") if url]
         if others and settings.token_file is None:

@@ -33,6 +33,11 @@ class Counts(NamedTuple):
     refused: int = 0
     """Not answered at all."""
 
+    @property
+    def total(self) -> int:
+        """All that is known of."""
+        return self.served + self.late + self.refused
+
     def since(self, before: Counts) -> Counts:
         """What came on top; a count that went back counts nothing."""
         return Counts(*(max(now - then, 0) for now, then in zip(self, before, strict=True)))
@@ -108,7 +113,8 @@ class Keys:
             raise TokenRefused("the lease was signed with a key that this binder does not have")
         if not hmac.compare_digest(_mac(secret, body), mac):
             raise TokenRefused("the signature of the lease is wrong")
-        return Grant(*fields[:-1], counts=Counts(*fields[-1]))  # ours by its signature, so it has the right form
+        *rest, counts = fields  # ours by its signature, so it has the right form
+        return Grant._make([*rest, Counts._make(counts)])
 
 
 def _mac(secret: bytes, body: bytes) -> bytes:

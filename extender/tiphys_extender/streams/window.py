@@ -55,7 +55,7 @@ class Shares:
 def shares(tallies: Sequence[Tally]) -> Shares:
     """Of these windows together; all success where nothing was asked for."""
     asked, rejected, counts = _sums(tallies)
-    reported = sum(counts)
+    reported = counts.total
     reject = rejected / asked if asked else 0.0
     failure = (counts.late + counts.refused) / reported if reported else 0.0
     return Shares((1 - reject) * (1 - failure), reject, (1 - reject) * failure)
@@ -66,7 +66,7 @@ def counted(tallies: Sequence[Tally]) -> QueryCounts:
     rates as those that were."""
     asked, rejected, counts = _sums(tallies)
     bound = asked - rejected
-    reject = rejected * (sum(counts) / bound if bound > 0 and sum(counts) else 1.0)
+    reject = rejected * (counts.total / bound if bound > 0 and counts.total else 1.0)
     unknown = sum(tally.unknown for tally in tallies)
     return QueryCounts(success=counts.served, failure=counts.late + counts.refused, reject=round(reject), unknown=round(unknown))
 

@@ -12,8 +12,8 @@ from tests.binding.small import DELAYS, NAMES, OFFERS
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.requests import parse
 from tiphys_extender.binder.tenants import Tenant
-from tiphys_extender.streams.binder import Obeyed, StreamBinder
-from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_extender.streams.chooser import Chooser, Obeyed, loader
 from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
 from tiphys_extender.streams.tokens import Keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.binding.small import NAMES, OFFERS
 from tests.extender.streams.builders import KEYS, OTHER, PLATFORM, STRANGER, Binder, catalogue
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.streams.decisions import StreamDecisions
 from tiphys_extender.streams.tokens import Keys
 
 CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
@@ -113,6 +115,22 @@ def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
     assert binder.bind(idempotencyKey="late"), "a refusal is no answer to keep: there is room now"
 
 
+def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
+    binder = Binder(policy="closest")
+    binder.streams.decisions = StreamDecisions(3)
+    bound = binder.bind(idempotencyKey="a", application="cars")
+    with refused("infeasible"):
+        binder.bind(maxDelayMs=5)
+    page = binder.streams.decisions.after(0)
+    assert [(item["seq"], item["outcome"], item["offer"]) for item in page["items"]] == [(1, "Bound", "edge/tiny"), (2, "Infeasible", None)]
+    assert (page["items"][0]["id"], page["items"][0]["application"], page["items"][0]["policy"]) == (bound["id"], "cars", "closest")
+    for _ in range(3):
+        binder.bind()
+    page = binder.streams.decisions.after(2)
+    assert (page["first"], page["last"], [item["seq"] for item in page["items"]]) == (3, 5, [3, 4, 5])
+    assert binder.streams.decisions.after(5)["items"] == []
+
+
 def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_than_its_capacity() -> None:
     first = Binder()
     bound = first.fill(rateQps=7)
@@ -210,6 +228,7 @@ def test_leases_survive_other_offers_and_count_again_when_theirs_comes_back() ->
     binder.streams.publish(type(full)(gone, full.network_ms[remote], full.up[remote], {}))
     assert binder.loads == {}
     assert binder.renew(bound)["up"] is False
+    assert binder.registry.get_sample_value("tiphys_binder_site_streams_total", {"site": "edge"}) is None, "series of sites end with them"
     binder.streams.publish(full)
     assert binder.loads == {"edge/tiny": 10.0}
 
@@ -218,7 +237,8 @@ def test_standing_by_says_so_and_forgets() -> None:
     binder = Binder()
     bound = binder.bind()
     binder.streams.stand_by()
-    for ask in (binder.bind, lambda: binder.renew(bound), lambda: binder.release(bound)):
+    asks: list[Callable[[], dict[str, Any]]] = [binder.bind, lambda: binder.renew(bound), lambda: binder.release(bound)]
+    for ask in asks:
         with pytest.raises(Refused) as raised:
             ask()
         assert (raised.value.reason, raised.value.status, raised.value.retry_after_s) == ("standby", 503, 1)
@@ -250,13 +270,18 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder.bind(small)
 
 
-def test_mode_off_and_a_missing_policy_bind_nothing_but_renew() -> None:
+def test_mode_off_the_kill_switch_and_a_missing_policy_bind_nothing_but_renew() -> None:
     binder = Binder()
     bound = binder.bind()
     binder.obey(mode="Off")
     with refused("switched-off"):
         binder.bind()
     assert not binder.streams.summary().active
+    binder.obey()
+    binder.streams.enabled = lambda: False  # the kill switch
+    with refused("switched-off"):
+        binder.bind()
+    assert binder.renew(bound)["up"] is True
     binder.streams.obey(None)
     with refused("not-ready"):
         binder.bind()

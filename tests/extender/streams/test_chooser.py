@@ -61,7 +61,7 @@ def test_an_agent_names_the_policy_of_every_window() -> None:
     turned(chooser, 10.0)
     turned(chooser, 15.0)
     assert (chooser.policy.name, chooser.changed_s) == ("farthest", 10.0), "the time of the last change"
-    assert network.seen.shape == (1, FEATURES)
+    assert network.seen.size == FEATURES
 
 
 @pytest.mark.parametrize(("reason", "fallback"), [("Missing", "weights-missing"), ("DigestMismatch", "weights-refused")])
@@ -103,7 +103,7 @@ def test_the_summary_tells_the_operator_why_the_fallback_binds() -> None:
 def test_shares_add_up_to_one() -> None:
     tally = Tally(0.0, asked_qps=100.0, rejected_qps=20.0, counts=Counts(60, 10, 10))
     found = shares([tally])
-    assert found == Shares(pytest.approx(0.8 * 0.75), 0.2, pytest.approx(0.8 * 0.25))
+    assert (found.success, found.reject, found.failure) == pytest.approx((0.8 * 0.75, 0.2, 0.8 * 0.25))
     assert shares([Tally(0.0)]) == Shares(1.0, 0.0, 0.0)
     numbers = counted([tally])
     assert (numbers.success, numbers.failure, numbers.reject) == (60, 20, 20), "as much for their rates as the bound ones"

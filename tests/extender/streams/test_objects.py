@@ -14,6 +14,7 @@ from tests.extender.streams.builders import Binder
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS
 from tiphys_extender.streams.objects import StreamObjects, put_file
+from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.domain.errors import InvalidInput
 
 DELAYS = [{"from": "a1", "meanMs": 1}]
@@ -82,9 +83,14 @@ async def test_of_two_policies_for_one_access_site_the_older_is_obeyed() -> None
 async def test_a_list_is_compiled_once_and_what_does_not_matter_not_at_all() -> None:
     binder = Binder(site="a1")
     objects = world(binder)
-    compiled = []
+    compiled: list[Catalogue] = []
     publish = binder.streams.publish
-    binder.streams.publish = lambda catalogue: (compiled.append(catalogue), publish(catalogue))[1]  # type: ignore[method-assign]
+
+    def publish_and_tell(catalogue: Catalogue) -> None:
+        compiled.append(catalogue)
+        publish(catalogue)
+
+    binder.streams.publish = publish_and_tell  # type: ignore[method-assign]
     await settled()
     assert len(compiled) == 1
     changed = site("a1")

@@ -66,8 +66,9 @@ async def test_a_binder_that_falls_silent_counts_for_ten_rounds(tmp_path: Path) 
     other.answer["loads"] |= {"edge/tiny": 100.0, "edge/yolo": 50.0}
     async with asking(binder, other, tmp_path) as (others, session):
         await others.round(session)
-        for nonsense in ([], {}, {"accessSite": "remote", "active": True, "loads": {"edge/tiny": "much"}}, *([None] * 6)):
-            other.answer = nonsense
+        nonsense: list[Any] = [[], {}, {"accessSite": "remote", "active": True, "loads": {"edge/tiny": "much"}}, *([None] * 6)]
+        for said in nonsense:
+            other.answer = said
             await others.round(session)
         assert site_of_next(binder) == "remote"
         await others.round(session)
