@@ -173,6 +173,7 @@ class BindingLoop:
         for task in self._tasks:
             if task.done():
                 task.result()  # never but by a mistake: it ends the process
+        self._prober.check()
         try:
             async with asyncio.timeout(PULL_S):
                 await self._changed.wait()

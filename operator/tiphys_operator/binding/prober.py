@@ -39,6 +39,12 @@ class Prober:
                 rounds = self._rounds[uid] = Rounds()
                 self._tasks[uid] = probe, asyncio.create_task(self._probe(probe, rounds))
 
+    def check(self) -> None:
+        """Raise what ended a task: a site that nobody probes any more would look well for ever."""
+        for _, task in self._tasks.values():
+            if task.done():
+                task.result()
+
     async def close(self) -> None:
         """End all of them."""
         tasks = [task for _, task in self._tasks.values()]

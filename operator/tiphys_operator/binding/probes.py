@@ -16,20 +16,19 @@ from tiphys_models.domain.errors import Unavailable
 _SERVER_ERROR = 500
 _BODY_MAX_BYTES = 65_536
 """A longer answer ends the connection: the next probe opens another."""
-_PER_HOST = 2
 
 
 class Probes:
     """Sends them, at most so many at once. HTTP connections are kept, so that a round trip is one and not three."""
 
-    def __init__(self, at_once: int = 64) -> None:
+    def __init__(self, at_once: int = 256) -> None:
         self._limit = asyncio.Semaphore(at_once)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_sent)
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_PER_HOST)
+        connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace], cookie_jar=aiohttp.DummyCookieJar())
         return self
 

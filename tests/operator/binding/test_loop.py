@@ -16,10 +16,13 @@ from tests.operator.binding.small import SERVICE, endpoint_slice, policy, site, 
 from tests.operator.binding.test_probes import Site, serving
 from tests.operator.binding.test_verdicts import SUMMARY
 from tests.operator.scaling.test_window import Unfenced
+from tiphys_models.api.inference_site import Probe
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_operator.binding.loop import BindingLoop, BindingOptions
+from tiphys_operator.binding.prober import Prober
+from tiphys_operator.binding.probes import Probes
 from tiphys_operator.binding.summaries import FRESH_S, SummaryReader
 from tiphys_operator.metrics import OperatorMetrics
 
@@ -214,6 +217,23 @@ async def test_a_policy_without_a_binder_says_so() -> None:
     kube = Kube(site(access=True), policy())
     async with running(kube):
         await until(lambda: kube.reason("streampolicies", "streams") == "BinderUnreachable")
+
+
+async def test_a_prober_that_dies_of_a_mistake_ends_the_loop() -> None:
+    class Mistaken(Probes):
+        async def round_trip_ms(self, probe: Probe) -> float:
+            raise ZeroDivisionError
+
+    prober = Prober(Mistaken(), OperatorMetrics().binding, SystemClock(), lambda: None)
+    prober.follow({"uid": Probe(host="127.0.0.2", port=1)})
+
+    def dead() -> bool:
+        prober.check()
+        return False
+
+    with pytest.raises(ZeroDivisionError):
+        await until(dead)
+    await prober.close()
 
 
 async def test_a_write_that_fails_is_tried_again() -> None:
