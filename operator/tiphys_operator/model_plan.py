@@ -130,6 +130,11 @@ def _loaded(model: ModelSeen, accepted: Verdict, seen: Observation) -> tuple[Ver
         return Verdict(kind, "False", ModelReason.RETIRED, "at stage retired it serves nobody"), ""
     if spec.stage == "candidate":
         return Verdict(kind, "False", ModelReason.CANDIDATE, "at stage candidate it is checked, but serves nobody: set spec.stage"), ""
+    if spec.for_scaling:
+        if accepted.status != "True":
+            return Verdict(kind, "False", ModelReason.NOT_LOADED, "see Accepted; who decided with former weights goes on with them"), ""
+        modes = "Recommend and Active" if "Active" in SERVES[spec.stage] else "Recommend"
+        return Verdict(kind, "True", ModelReason.LOADED, f"ScalingPolicies in mode {modes} that name it take it with a window"), spec.sha256
     if seen.held is None:
         return Verdict(kind, "Unknown", ModelReason.EXTENDERS_UNKNOWN, "no extender could be asked which weights it holds"), ""
     digests = seen.held.get(model.name, frozenset())

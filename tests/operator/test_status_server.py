@@ -11,6 +11,7 @@ from tiphys_operator.health import Health
 from tiphys_operator.leases import Lease, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.status_server import StatusServer
 
 
@@ -34,7 +35,7 @@ async def probe() -> AsyncIterator[Probe]:
     async with FakeApiServer() as server, server.client() as client:
         lease = Lease(client, LeaseOptions("n", "l", "a"), clock)
         health = Health(clock, lease, dead_after_s=150)
-        async with StatusServer("127.0.0.1", 0, health, metrics) as status:
+        async with StatusServer("127.0.0.1", 0, health, metrics, TransitionLog(), None) as status:
             yield Probe(f"http://127.0.0.1:{status.port}", clock, health, metrics)
 
 
