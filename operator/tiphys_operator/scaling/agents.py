@@ -186,7 +186,7 @@ def _as_told(kind: str, former: AgentSeen) -> LearnedModelSpec:
         raise ArtifactRefused("Missing", f"nothing names the weights with sha256 {former.digest[:12]} any more")
     weights = WeightsSource(config_map=ConfigMapSource(name=former.config_map))
     schema = getattr(make_agent(kind), "moves").schema  # noqa: B009 - only learned agents come here
-    return LearnedModelSpec(policy=kind, weights=weights, sha256=former.digest, feature_schema=schema)  # type: ignore[arg-type]
+    return LearnedModelSpec(policy=kind, weights=weights, sha256=former.digest, feature_schema=schema)
 
 
 def _config_map(published: LearnedModelSpec) -> str:
