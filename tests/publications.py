@@ -34,13 +34,18 @@ def published(directory: Path, name: str = "m", seed: int = 0, stage: Any = "act
     return config_map, model
 
 
-def published_agent(directory: Path, name: str = "m", stage: Any = "active", action: int = 3, **card: Any) -> tuple[Object, Object]:
-    """The same of a `combined` agent that finds one action best, whatever it sees."""
+def write_agent(directory: Path, action: int, **card: Any) -> Path:
+    """Artifact of a `combined` agent that finds one action best, whatever it sees; its card."""
     moves, width = moves_of("combined", asdict(RULE)), len(moves_of("combined").actions)
     arrays = Network([(np.zeros((moves.width, width)), np.eye(width)[action])]).arrays()
     said = {"hidden": (), "dueling": False, "rule": {k: float(v) for k, v in asdict(RULE).items()}, "price": 12.0} | card
     write_tensors(directory, "agent", "combined", moves.schema, arrays, **said)
-    made = publication(directory / "agent.json", name, OWN, stage)
+    return directory / "agent.json"
+
+
+def published_agent(directory: Path, name: str = "m", stage: Any = "active", action: int = 3, **card: Any) -> tuple[Object, Object]:
+    """The same of such an agent."""
+    made = publication(write_agent(directory, action, **card), name, OWN, stage)
     config_map, model = deepcopy(dict(made.config_map)), deepcopy(dict(made.model))
     model["metadata"] |= {"uid": f"uid-{name}", "generation": 1}
     return config_map, model

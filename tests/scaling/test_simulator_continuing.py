@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ AGENT = LearnedAgent("combined", COMBINED, Network([(np.zeros((COMBINED.width, A
 STATE = [0.0] * COMBINED.width
 
 
-def step(number: int, **changes: object) -> Transition:
-    made = {
+def step(number: int, **changes: Any) -> Transition:
+    made: dict[str, Any] = {
         "number": number, "at": 15.0 * number, "featureSchema": COMBINED.schema, "price": 12.0, "inputs": STATE, "after": STATE,
         "possible": [True] * ACTIONS, "possibleAfter": [True] * ACTIONS, "reward": -1.0 * number,
     }  # fmt: skip
-    return transition(**made | changes)
+    return transition(**(made | changes))
 
 
 def test_returns_run_over_windows_that_follow_each_other() -> None:
@@ -35,10 +36,10 @@ def test_returns_run_over_windows_that_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"policy": "default/other"}, {"price": 3.0}, {"number": 9}, {"at": 15.0 * 4 + 30}, {"windowSeconds": 30}]
+    "broken", [{"policy": "default/other"}, {"price": 3.0}, {"number": 9}, {"at": 15.0 * 4 + 30}, {"window_seconds": 30.0}]
 )
 def test_a_chain_ends_where_something_else_begins(broken: dict[str, object]) -> None:
-    rows = [step(3), step(4, **broken)]
+    rows = [step(3), step(4).model_copy(update=broken)]
     found = served_steps(rows, AGENT, gamma=0.5, n_step=2)
     assert (len(found), found.short) == (0, 2)
     assert len(served_steps([step(3), step(4)], AGENT, gamma=0.5, n_step=2)) == 1
