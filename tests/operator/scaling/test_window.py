@@ -46,8 +46,11 @@ class Kube:
         self.conflicts = 0
         """So many scales meet a workload that has just changed."""
         self.missing = False
+        self.config_maps: dict[str, dict[str, Any]] = {}
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> Any:
+        if "/configmaps/" in path:
+            return self.config_maps[path.rpartition("/")[2]]
         if self.missing:
             raise ApiError(404, "NotFound", path)
         return json.loads(json.dumps(self.deployment))
