@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +122,18 @@ class AgentShelf:
                 return await self._taken(spec, name, published, held)
             return await self._taken(spec, name, _as_told(spec.agent.kind, former), held)
         except ArtifactRefused as error:
-            return await self._last_good(spec, name, None, held, ScalingReason.MODEL_REFUSED, f"the frozen version is gone: {error}")
+            why = f"the frozen version is gone: {error}"
+            found = await self._last_good(spec, name, None, held, ScalingReason.MODEL_REFUSED, why)
+            # kept under its name: else the next window would take what is published now
+            return replace(found, seen=found.seen and found.seen.model_copy(update={"model": name}))
 
     async def _last_good(
         self, spec: ScalingPolicySpec, name: str, former: AgentSeen | None, held: Chosen | None, reason: ScalingReason, why: str
     ) -> Chosen:
         """Held in this process, else found where the status says it was, else what ships."""
-        if held is not None and held.seen is not None and held.seen.model == name:
-            return Chosen(held.agent, reason, f"{why}; the last good version decides, sha256 {held.seen.digest[:12]}", held.seen)
+        if held is not None and held.seen is not None:
+            whose = "last good version decides" if held.seen.model == name else "shipped weights decide"
+            return Chosen(held.agent, reason, f"{why}; the {whose}, sha256 {held.seen.digest[:12]}", held.seen)
         if former is not None and former.config_map:
             try:
                 found = await self._taken(spec, name, _as_told(spec.agent.kind, former), held)

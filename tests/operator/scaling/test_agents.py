@@ -120,6 +120,24 @@ async def test_a_frozen_version_outlives_a_restart(scene: Scene) -> None:
     assert digest(await scene.choose(told, model="mine", learning="Collect")) != first
 
 
+async def test_a_frozen_version_whose_bytes_are_gone_is_not_replaced_by_a_newer_one(scene: Scene) -> None:
+    scene.publish()
+    told = (await scene.choose()).seen
+    scene.shelf = scene.restarted()
+    scene.maps.found.clear()
+    scene.publish(action=5)
+    first = await scene.choose(told)
+    assert (digest(first), first.reason) == (SHIPPED, ScalingReason.MODEL_REFUSED)
+    again = await scene.choose(first.seen, first)
+    assert (again.agent is first.agent, again.reason) == (True, ScalingReason.MODEL_REFUSED)
+
+
+async def test_while_the_shipped_weights_stand_in_they_stay_the_same_agent(scene: Scene) -> None:
+    first = await scene.choose()
+    again = await scene.choose(first.seen, first)
+    assert (again.agent is first.agent, again.reason, digest(again)) == (True, ScalingReason.MODEL_MISSING, SHIPPED)
+
+
 async def test_another_model_is_taken_although_frozen(scene: Scene) -> None:
     scene.publish()
     found = await scene.choose()
