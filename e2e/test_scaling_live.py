@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from e2e.conftest import ready_nodes, wait_until
 from e2e.operators import OperatorProcess, grant
 from e2e.policies import install_crd
-from e2e.scaled import Proxy, Service, Workload
+from e2e.scaled import GROUP, Proxy, Service, Workload
 from tiphys_cli.app import app
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import B8MS, create_nodes, delete_nodes, fleet
@@ -222,6 +222,8 @@ def test_a_published_agent_decides_teaches_is_rolled_back_and_replaced_without_a
         web.create_policy("Active", agent=agent)
         scene.until(lambda: web.condition("ModelLoaded") == ("True", "ModelLoaded"), "the model is taken")
         assert web.status()["agent"]["digest"] == wasteful
+        published = lambda: web.api.get(f"{GROUP}/namespaces/{scene.own}/learnedmodels/mine").get("status", {}).get("conditions", ())  # noqa: E731
+        scene.until(lambda: {(c["type"], c["status"]) for c in published()} == {("Accepted", "True"), ("Loaded", "True")}, "it says so")
         scene.until(lambda: web.condition("RolledBack") == ("True", "WorseThanRule"), "the rule takes over from an agent that wastes")
         assert (web.decision()["agent"], web.decision().get("modelDigest", "")) == ("rule", "")
         assert operator.metric("tiphys_operator_scaling_rollbacks_total") == 1

@@ -95,7 +95,9 @@ def policy_model(route: Route, seen: Observation) -> tuple[Verdict, str]:
 def _sources(name: str, seen: Observation) -> Iterator[tuple[str, Check, str]]:
     """Where a name stands, the strongest first, with its stage: as the extender orders them."""
     for model in seen.learned:
-        if model.name == name and model.spec is not None and not model.deleting and (check := seen.checks.get(model.key)) is not None:
+        if model.name != name or model.spec is None or model.deleting or model.spec.for_scaling:
+            continue
+        if (check := seen.checks.get(model.key)) is not None:
             yield "LearnedModel", check, model.spec.stage
     for where, models in (("mounted", seen.models), ("shipped", seen.shipped)):
         if (found := models.get(name)) is not None:
