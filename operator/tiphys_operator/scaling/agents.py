@@ -63,6 +63,7 @@ class AgentShelf:
         self._client, self._models_dir, self._clock = client, models_dir, clock
         self._published: dict[str, LearnedModelSpec | str] = {}
         self._names: dict[str, str] = {}
+        self._listed = False
         self._refused: dict[tuple[object, ...], tuple[float, ArtifactRefused]] = {}
 
     def put(self, obj: dict[str, Any]) -> None:
@@ -81,6 +82,7 @@ class AgentShelf:
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""
+        self._listed = True
         self._names = {uid: name for uid, name in self._names.items() if uid in uids}
         self._published = {name: spec for name, spec in self._published.items() if name in self._names.values()}
 
@@ -94,43 +96,40 @@ class AgentShelf:
             if held is not None and held.loaded:
                 return held
             agent = make_agent(kind, _attainment(spec))
-            if not isinstance(agent, LearnedAgent):
-                return Chosen(agent, ScalingReason.MODEL_NOT_NEEDED, f"{kind} takes no weights")
-            return Chosen(
-                agent,
-                ScalingReason.MODEL_SHIPPED,
-                f"the shipped weights decide, sha256 {agent.digest[:12]}",
-                AgentSeen(digest=agent.digest),
-            )
+            if isinstance(agent, LearnedAgent):
+                return _shipped(agent, ScalingReason.MODEL_SHIPPED, "no model is named")
+            return Chosen(agent, ScalingReason.MODEL_NOT_NEEDED, f"{kind} takes no weights")
         former = told if told is not None and told.model == name else None
         published = self._published.get(name)
-        if spec.agent.learning == "Frozen" and former is not None:
-            return await self._frozen(spec, name, former, held)
-        problem = _unfit(published, name, spec)
-        if problem is None and isinstance(published, LearnedModelSpec):
-            try:
-                return await self._taken(spec, name, published, held)
-            except ArtifactRefused as error:
-                problem = (ScalingReason.MODEL_REFUSED, str(error))
-        reason, message = problem or (ScalingReason.MODEL_MISSING, "")
-        return await self._last_good(spec, name, former, held, reason, message)
-
-    async def _frozen(self, spec: ScalingPolicySpec, name: str, former: AgentSeen, held: Chosen | None) -> Chosen:
-        published = self._published.get(name)
+        if (problem := self._unserved(published, name, spec)) is not None:
+            standing_in = held is not None and held.seen is not None and not held.seen.model
+            agent = held.agent if held is not None and standing_in else make_agent(kind, _attainment(spec))
+            return _shipped(agent, *problem)
+        frozen = spec.agent.learning == "Frozen" and former is not None
         try:
-            if isinstance(published, LearnedModelSpec) and published.sha256 == former.digest and published.policy == spec.agent.kind:
-                return await self._taken(spec, name, published, held)
-            return await self._taken(spec, name, _as_told(spec.agent.kind, former), held)
+            if former is not None and frozen and not _same(published, former):
+                return await self._taken(spec, name, _as_told(kind, former), held)
+            return await self._taken(spec, name, _usable(published, name, kind), held)
         except ArtifactRefused as error:
-            why = f"the frozen version is gone: {error}"
-            found = await self._last_good(spec, name, None, held, ScalingReason.MODEL_REFUSED, why)
-            # kept under its name: else the next window would take what is published now
-            return replace(found, seen=found.seen and found.seen.model_copy(update={"model": name}))
+            reason = ScalingReason.MODEL_REFUSED if published is not None or frozen else ScalingReason.MODEL_MISSING
+            found = await self._last_good(spec, name, None if frozen else former, held, reason, str(error))
+        if frozen and found.seen is not None:  # kept under its name: else the next window would take what is published now
+            return replace(found, seen=found.seen.model_copy(update={"model": name}))
+        return found
+
+    def _unserved(self, published: LearnedModelSpec | str | None, name: str, spec: ScalingPolicySpec) -> tuple[ScalingReason, str] | None:
+        """Whoever may publish says so: it is deleted, or its stage does not serve the policy's mode. Then nobody goes on with it."""
+        mode = "Active" if spec.mode == "Active" else "Shadow"
+        if published is None and self._listed:
+            return ScalingReason.MODEL_MISSING, f"there is no LearnedModel {name} in the namespace of the release"
+        if isinstance(published, LearnedModelSpec) and mode not in SERVES[published.stage]:
+            return ScalingReason.MODEL_STAGE, f"LearnedModel {name} is at stage {published.stage}, which does not serve mode {spec.mode}"
+        return None
 
     async def _last_good(
         self, spec: ScalingPolicySpec, name: str, former: AgentSeen | None, held: Chosen | None, reason: ScalingReason, why: str
     ) -> Chosen:
-        """Held in this process, else found where the status says it was, else what ships."""
+        """Of refused weights: held in this process, else found where the status says it was, else what ships."""
         if held is not None and held.seen is not None:
             whose = "last good version decides" if held.seen.model == name else "shipped weights decide"
             return Chosen(held.agent, reason, f"{why}; the {whose}, sha256 {held.seen.digest[:12]}", held.seen)
@@ -141,9 +140,7 @@ class AgentShelf:
                 pass
             else:
                 return Chosen(found.agent, reason, f"{why}; the last good version decides, sha256 {former.digest[:12]}", found.seen)
-        agent = make_agent(spec.agent.kind, _attainment(spec))
-        digest = str(getattr(agent, "digest", ""))
-        return Chosen(agent, reason, f"{why}; the shipped weights decide, sha256 {digest[:12]}", AgentSeen(digest=digest))
+        return _shipped(make_agent(spec.agent.kind, _attainment(spec)), reason, why)
 
     async def _taken(self, spec: ScalingPolicySpec, name: str, published: LearnedModelSpec, held: Chosen | None) -> Chosen:
         seen = AgentSeen(model=name, digest=published.sha256, config_map=_config_map(published))
@@ -169,19 +166,24 @@ class AgentShelf:
         return Chosen(agent, ScalingReason.MODEL_LOADED, message, seen)
 
 
-def _unfit(published: LearnedModelSpec | str | None, name: str, spec: ScalingPolicySpec) -> tuple[ScalingReason, str] | None:
-    """Why a LearnedModel does not serve a policy."""
-    mode = "Active" if spec.mode == "Active" else "Shadow"
-    match published:
-        case None:
-            return ScalingReason.MODEL_MISSING, f"there is no LearnedModel {name} in the namespace of the release"
-        case str():
-            return ScalingReason.MODEL_REFUSED, f"LearnedModel {name}: {published}"
-        case LearnedModelSpec() if published.policy != spec.agent.kind:
-            return ScalingReason.MODEL_REFUSED, f"LearnedModel {name} has weights for {published.policy}, not for {spec.agent.kind}"
-        case LearnedModelSpec() if mode not in SERVES[published.stage]:
-            return ScalingReason.MODEL_STAGE, f"LearnedModel {name} is at stage {published.stage}, which does not serve mode {spec.mode}"
-    return None
+def _usable(published: LearnedModelSpec | str | None, name: str, kind: str) -> LearnedModelSpec:
+    """ArtifactRefused says why not."""
+    if published is None:
+        raise ArtifactRefused("Missing", f"LearnedModel {name} has not been seen yet")
+    if isinstance(published, str):
+        raise ArtifactRefused("InvalidSpec", f"LearnedModel {name}: {published}")
+    if published.policy != kind:
+        raise ArtifactRefused("PolicyMismatch", f"LearnedModel {name} has weights for {published.policy}, not for {kind}")
+    return published
+
+
+def _same(published: LearnedModelSpec | str | None, former: AgentSeen) -> bool:
+    return isinstance(published, LearnedModelSpec) and published.sha256 == former.digest
+
+
+def _shipped(agent: ScalingAgent, reason: ScalingReason, why: str) -> Chosen:
+    digest = str(getattr(agent, "digest", ""))
+    return Chosen(agent, reason, f"{why}; the shipped weights decide, sha256 {digest[:12]}", AgentSeen(digest=digest))
 
 
 def _as_told(kind: str, former: AgentSeen) -> LearnedModelSpec:

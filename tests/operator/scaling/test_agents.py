@@ -46,8 +46,11 @@ class Scene:
         self.directory, self.maps, self.clock = directory, ConfigMaps(), ManualClock()
         self.shelf = self.restarted()
 
-    def restarted(self) -> AgentShelf:
-        return AgentShelf(cast("KubeClient", self.maps), OWN, None, self.clock)
+    def restarted(self, *, listed: bool = True) -> AgentShelf:
+        shelf = AgentShelf(cast("KubeClient", self.maps), OWN, None, self.clock)
+        if listed:
+            shelf.listed(set())
+        return shelf
 
     def publish(self, name: str = "mine", action: int = 3, change: Callable[[Object, Object], Any] | None = None, **more: Any) -> str:
         config_map, model = published_agent(self.directory, name, action=action, **more)
@@ -183,6 +186,27 @@ async def test_a_stage_says_which_modes_it_serves(scene: Scene, stage: str, mode
     own = scene.publish(stage=stage)
     found = await scene.choose(mode=mode)
     assert (str(found.reason), digest(found)) == (reason, own if reason == "ModelLoaded" else SHIPPED)
+
+
+@pytest.mark.parametrize("learning", ["Frozen", "Collect"])
+async def test_whoever_publishes_can_take_it_back(scene: Scene, learning: str) -> None:
+    scene.publish(stage="shadow")
+    found = await scene.choose(mode="Recommend", learning=learning)
+    assert digest(found) != SHIPPED
+    active = await scene.choose(found.seen, mode="Active", learning=learning)
+    assert (digest(active), active.reason) == (SHIPPED, ScalingReason.MODEL_STAGE)
+    scene.publish(stage="retired")
+    assert digest(await scene.choose(found.seen, found, mode="Recommend", learning=learning)) == SHIPPED
+    scene.shelf.listed(set())
+    assert digest(await scene.choose(found.seen, found, mode="Recommend", learning=learning)) == SHIPPED
+
+
+@pytest.mark.parametrize("learning", ["Frozen", "Collect"])
+async def test_before_models_are_listed_the_version_of_the_status_goes_on(scene: Scene, learning: str) -> None:
+    first = scene.publish()
+    told = (await scene.choose(learning=learning)).seen
+    scene.shelf = scene.restarted(listed=False)
+    assert digest(await scene.choose(told, learning=learning)) == first
 
 
 async def test_a_model_for_somebody_else_or_that_is_gone_is_not_used(scene: Scene) -> None:
