@@ -211,6 +211,12 @@ def _publish(scene: Scene, action: str, directory: Path) -> str:
     return str(json.loads(card.read_text())["sha256"])
 
 
+def _published(scene: Scene) -> list[dict[str, Any]]:
+    """Conditions of the LearnedModel."""
+    found = scene.web.api.get(f"{GROUP}/namespaces/{scene.own}/learnedmodels/mine")
+    return list((found.get("status") or {}).get("conditions") or ())
+
+
 def test_a_published_agent_decides_teaches_is_rolled_back_and_replaced_without_a_restart(scene: Scene, tmp_path: Path) -> None:
     web = scene.web
     web.create(1, POOL)
@@ -222,8 +228,8 @@ def test_a_published_agent_decides_teaches_is_rolled_back_and_replaced_without_a
         web.create_policy("Active", agent=agent)
         scene.until(lambda: web.condition("ModelLoaded") == ("True", "ModelLoaded"), "the model is taken")
         assert web.status()["agent"]["digest"] == wasteful
-        published = lambda: web.api.get(f"{GROUP}/namespaces/{scene.own}/learnedmodels/mine").get("status", {}).get("conditions", ())  # noqa: E731
-        scene.until(lambda: {(c["type"], c["status"]) for c in published()} == {("Accepted", "True"), ("Loaded", "True")}, "it says so")
+        sound = {("Accepted", "True"), ("Loaded", "True")}
+        scene.until(lambda: {(c["type"], c["status"]) for c in _published(scene)} == sound, "it says so")
         scene.until(lambda: web.condition("RolledBack") == ("True", "WorseThanRule"), "the rule takes over from an agent that wastes")
         assert (web.decision()["agent"], web.decision().get("modelDigest", "")) == ("rule", "")
         assert operator.metric("tiphys_operator_scaling_rollbacks_total") == 1
@@ -231,9 +237,12 @@ def test_a_published_agent_decides_teaches_is_rolled_back_and_replaced_without_a
 
         assert operator.get("/v1/scaling/transitions")[0] == 401
         url = f"http://127.0.0.1:{operator.port}"
-        read = lambda: pull(url, scene.token, f"{web.namespace}/{web.name}", tmp_path / "replay")  # noqa: E731 - asked again and again
-        scene.until(lambda: {t.digest for t in read().transitions} == {wasteful, ""}, "windows of the agent and of the rule are served")
-        steps = read().transitions
+        key, replay = f"{web.namespace}/{web.name}", tmp_path / "replay"
+        both = {wasteful, ""}
+        scene.until(
+            lambda: {t.digest for t in pull(url, scene.token, key, replay).transitions} == both, "agent's and rule's steps are served"
+        )
+        steps = pull(url, scene.token, key, replay).transitions
         first = next(t for t in steps if t.digest == wasteful)
         assert moves_of("combined").actions[first.wanted] == "rule x 3"
         assert sorted({t.number for t in steps}) == sorted(t.number for t in steps), "each once, however often it was read"

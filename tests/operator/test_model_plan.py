@@ -60,7 +60,7 @@ def test_loaded_says_what_the_extenders_hold(case: str) -> None:
     assert made.models[0].status.served_digest == served
 
 
-AGENT = {"policy": "combined", "featureSchema": "scaling/1"}
+AGENT: dict[str, Any] = {"policy": "combined", "featureSchema": "scaling/1"}
 
 
 @pytest.mark.parametrize(("stage", "said"), [("shadow", "mode Recommend that"), ("active", "Recommend and Active")])
