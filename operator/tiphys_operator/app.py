@@ -12,20 +12,23 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health, beat
 from tiphys_operator.learned_check import LearnedCheck
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.loop import ScalingLoop
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.selection.checkpoint import Checkpoint
 from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.selection.prices import read_prices
@@ -59,7 +62,13 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        rights = wanted(settings.namespace, settings.lease_name, settings.selection_configmap, scaling=settings.scaling)
+        rights = wanted(
+            settings.namespace,
+            settings.lease_name,
+            settings.selection_configmap,
+            scaling=settings.scaling,
+            binding=settings.binding,
+        )
         self._permissions = PermissionCheck(self._client, rights, self._metrics)
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
@@ -67,6 +76,7 @@ class Operator:
             self._prometheus = PrometheusClient(
                 settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
             )
+        self._transitions = TransitionLog()
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -90,7 +100,14 @@ class Operator:
             if self._reader is not None:
                 await stack.enter_async_context(self._reader)
             await stack.enter_async_context(
-                StatusServer(self._settings.status_host, self._settings.status_port, self._health, self._metrics)
+                StatusServer(
+                    self._settings.status_host,
+                    self._settings.status_port,
+                    self._health,
+                    self._metrics,
+                    self._transitions,
+                    self._settings.token_file,
+                )
             )
             with contextlib.suppress(TimeoutError):
                 # before anything is tried: kopf would retry a refused watch for a minute and then end the process
@@ -156,8 +173,13 @@ class Operator:
             asyncio.create_task(selection.run(), name="selection"),
         }
         if self._settings.scaling:
-            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
+            agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
+            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus)
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
+        if self._settings.binding:
+            options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)
+            binding = BindingLoop(self._client, writer, self._metrics, self._clock, options)
+            working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
             working.add(asyncio.create_task(pulling, name="decisions"))

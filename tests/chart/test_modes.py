@@ -44,7 +44,10 @@ WANTED_MODES = {
     "binder-insecure",
     "trainer",
     "trainer-schedule",
+    "trainer-scaling",
     "no-scaling",
+    "binding",
+    "no-binding",
 }
 
 
