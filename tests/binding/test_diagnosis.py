@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.binding.small import NAMES, OFFERS, stream, view
-from tiphys_models.binding.diagnosis import diagnose, why_none
+from tiphys_models.binding.diagnosis import KEPT, diagnose, why_none
+from tiphys_models.binding.learned import TERMS, ScorePolicy
 from tiphys_models.binding.protocol import Reason, bind
 from tiphys_models.binding.rules import STATIC, StaticPolicy
 

@@ -47,8 +47,9 @@ def diagnose(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) 
         FULL: ~fits(c, view.ceiling),
     }
     possible = np.asarray(~(refused[TASK] | refused[DOWN] | refused[TOO_SLOW] | refused[NOT_ACCURATE]))
-    refused[KEPT] = possible & np.isneginf(policy.score(stream, within(c, possible)))
-    return Diagnosis(c, policy.score(stream, c), refused)
+    scores = np.where(possible, policy.score(stream, within(c, possible)), policy.score(stream, c))
+    refused[KEPT] = possible & np.isneginf(scores)
+    return Diagnosis(c, scores, refused)
 
 
 def why_none(diagnosis: Diagnosis, stream: Stream) -> str:
