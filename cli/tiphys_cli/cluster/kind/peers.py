@@ -34,12 +34,12 @@ METRICS_SERVER_FLAGS: Mapping[str, str] = {
 }
 VPA_FLAGS: Mapping[str, Mapping[str, str]] = {
     "recommender": {
-        "recommender-interval": "5s",  # 1 min by default; metrics-server has news every 10 s
-        "cpu-histogram-decay-half-life": "30s",  # 24 h by default: the target would not fall again within a run
+        "recommender-interval": "10s",  # 1 min by default; metrics-server has nothing newer
+        "cpu-histogram-decay-half-life": "1m",  # 24 h by default: the target would not fall again within a run
         "pod-recommendation-min-cpu-millicores": "10",  # 25 by default
     },
     "updater": {
-        "updater-interval": "5s",  # 1 min by default
+        "updater-interval": "10s",  # 1 min by default
         "min-replicas": "1",  # 2 by default: a single pod would be left alone
         "in-place-skip-disruption-budget": "true",  # every pod at once, as resizes restart nothing
         # 12 h by default, in which a pod is left alone while its request lies between the bounds of the recommendation.
