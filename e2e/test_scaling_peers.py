@@ -87,4 +87,8 @@ def test_vpa_recommends_and_resizes_in_place(kind: KindCluster, api: ApiClient, 
     (after,) = running(api, namespace)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
-    assert "InPlaceResizedByVPA" in {event["reason"] for event in api.items(f"/api/v1/namespaces/{namespace}/events")}
+
+    def told() -> bool:
+        return "InPlaceResizedByVPA" in {event["reason"] for event in api.items(f"/api/v1/namespaces/{namespace}/events")}
+
+    wait_until(told, 30, "VPA has said that it was it", poll_s=0.5)
