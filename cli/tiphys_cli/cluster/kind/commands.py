@@ -17,6 +17,7 @@ from tiphys_cli.cluster.kind import images, measuring, packages
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.engines import EngineMissingError, choose
 from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.kind.scaling.commands import scaling
 from tiphys_cli.cluster.runs import Run
 from tiphys_cli.console import make_console, reported_errors
 from tiphys_cli.tools.programs import DEFAULT_KUBERNETES, ToolError
@@ -27,6 +28,7 @@ kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on
 kind_app.command()(measuring.monitor)
 kind_app.command("features")(measuring.show_features)
 kind_app.command()(measuring.functions)
+kind_app.command()(scaling)
 QUICK_START = Path("manifests/kind-quickstart.sh")
 QUICK_START_DEADLINE_S = 300.0
 Kubernetes = Annotated[str, typer.Option(help="1.36 or 1.35")]

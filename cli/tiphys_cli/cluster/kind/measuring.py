@@ -8,13 +8,12 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.kind import comparison, features, images, monitoring
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.workloads import FUNCTIONS
-from tiphys_cli.console import make_console, reported_errors
+from tiphys_cli.console import print_table, reported_errors
 
 WORKER_CPUS = 0.8
 SETTLE_S = 32.0
@@ -87,7 +86,7 @@ def print_features(cluster: KindCluster, settle_s: float = SETTLE_S, *, markdown
     nodes, rows = features.measure(cluster.api, cluster.kubeconfig, _image(), settle_s)
     header = ["input", "unit", *(f"{node} idle" for node in nodes), *(f"{node} loaded" for node in nodes), "remark"]
     body = [[row.name, row.unit, *map(_number, (*row.idle, *row.loaded)), row.remark] for row in rows]
-    _print(header, body, markdown=markdown)
+    print_table(header, body, markdown=markdown)
 
 
 def print_functions(cluster: KindCluster, load: Load, *, markdown: bool) -> None:
@@ -106,7 +105,7 @@ def print_functions(cluster: KindCluster, load: Load, *, markdown: bool) -> None
         body.append([lane, f"{np.mean(means):.2f}", spread, *per_function, f"{100 * fuller:.0f} %", judged])
     per_function = [f"{f.name} s" for f in FUNCTIONS]
     header = ["placed by", "mean s", "means of rounds s", *per_function, "calls on the fuller worker", "judged by the policy itself"]
-    _print(header, body, markdown=markdown)
+    print_table(header, body, markdown=markdown)
 
 
 def _running(name: str) -> KindCluster:
@@ -126,15 +125,3 @@ def _helm(cluster: KindCluster, arguments: list[str]) -> None:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
-
-
-def _print(header: list[str], body: list[list[str]], *, markdown: bool) -> None:
-    if markdown:
-        for line in (header, ["---"] * len(header), *body):
-            typer.echo(f"| {' | '.join(line)} |")
-        typer.echo()  # another table may follow
-        return
-    table = Table(*header)
-    for row in body:
-        table.add_row(*row)
-    make_console().print(table)
