@@ -19,9 +19,10 @@ from tiphys_cli.cluster import host
 from tiphys_cli.cluster.kind import comparison, features, images, monitoring, nodeimage, packages
 from tiphys_cli.cluster.kind.archives import Layer, write_image
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
-from tiphys_cli.cluster.kind.commands import QUICK_START, kind_app
+from tiphys_cli.cluster.kind.commands import kind_app
 from tiphys_cli.cluster.kind.engines import EngineMissingError, Podman, choose
 from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.kind.release import QUICK_START
 from tiphys_cli.cluster.kind.workloads import FUNCTIONS, RealFunction, call_pod, duration_s, repeated
 from tiphys_cli.cluster.runs import claim
 from tiphys_cli.tools.programs import programs

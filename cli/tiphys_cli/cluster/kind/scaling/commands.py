@@ -1,10 +1,11 @@
-"""`tiphys kind scaling`: the same flash load under Tiphys, HPA, VPA and no autoscaler, on a kind cluster that runs."""
+"""`tiphys kind scaling`: the same load under Tiphys, HPA, VPA and no autoscaler, on the kind cluster that runs or on one made for it."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,37 +13,64 @@ import typer
 
 from tiphys_cli.bench.report import Claim, Result, Row
 from tiphys_cli.cluster.errors import ClusterError
-from tiphys_cli.cluster.kind import images
+from tiphys_cli.cluster.kind import images, measuring, monitoring, peers
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
+from tiphys_cli.cluster.kind.release import timed, with_release
 from tiphys_cli.cluster.kind.scaling.lanes import LANES, missing, play_lane, request_cpu_s
 from tiphys_cli.cluster.kind.scaling.plan import Plan, draw
 from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row
-from tiphys_cli.console import make_console, print_table, reported_errors
+from tiphys_cli.console import make_console, print_table
+from tiphys_cli.tools.programs import ToolError
+
+
+_USUAL = Plan()
 
 
 def scaling(
-    name: Annotated[str, typer.Option(help="name of the cluster")] = "tiphys",
+    name: Annotated[str, typer.Option(help="name of the cluster; the one that runs is used and left running")] = "tiphys",
     lanes: Annotated[str, typer.Option(help=f"of {', '.join(LANES)}; played in this order")] = ",".join(LANES),
     agent: Annotated[str, typer.Option(help="who decides in the lane tiphys: an agent of tiphys bench scaling")] = "combined",
     seeds: Annotated[str, typer.Option(help="one round of all lanes each")] = "0",
-    seconds: Annotated[int, typer.Option(min=30, help="of a lane, after its warm-up")] = Plan.seconds,
-    window: Annotated[int, typer.Option(min=5, help="seconds of a window; the shape's 15 s are shortened to it")] = Plan.window_s,
+    seconds: Annotated[int, typer.Option(min=30, help="of a lane, after its warm-up")] = _USUAL.seconds,
+    window: Annotated[int, typer.Option(min=5, help="seconds of a window; the shape's 15 s are shortened to it")] = _USUAL.window_s,
     out: Annotated[Path | None, typer.Option(help="directory for result.json")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="tables for a document")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="leave a cluster running that was made for this")] = False,
 ) -> None:
-    """Flash load on fibonacci-python, one autoscaler after the other: windows within the SLO, cost, time until CPU was there."""
-    with reported_errors(), KindCluster(KindOptions(name=name, attach=True)) as cluster:
+    """Flash load on fibonacci-python under Tiphys, HPA, VPA and no autoscaler: windows within the SLO, cost, time until CPU was there."""
+    with timed() as phases:
         plans = [Plan(seed=seed, window_s=window, seconds=seconds) for seed in _seeds(seeds)]
-        result = compare(cluster, plans, _lanes(lanes), agent)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "result.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(result.as_json()))
-        return
-    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in result.rows], markdown=markdown)
-    print_table(["claim", "value", "bound", "verdict"], [_claim(each) for each in result.claims], markdown=markdown)
+        wanted = _lanes(lanes)
+        options = KindOptions(name=name, keep=keep)
+
+        def work(cluster: KindCluster) -> None:
+            with phases.phase("autoscalers and metrics"):
+                prepare(cluster, wanted)
+            with phases.phase("lanes"):
+                result = compare(cluster, plans, wanted, agent)
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / "result.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
+            _print(result, markdown=markdown)
+
+        if options.run_dir.exists():
+            with KindCluster(replace(options, attach=True)) as running:
+                work(running)
+        else:
+            made = KindCluster(options)
+            with_release(phases, made, lambda _: work(made))
+
+
+def prepare(cluster: KindCluster, lanes: Sequence[str]) -> None:
+    """Prometheus, and the autoscalers of these lanes, where they are not there yet; what cannot be installed is said."""
+    if monitoring.NAMESPACE not in {item["metadata"]["name"] for item in cluster.api.items("/api/v1/namespaces")}:
+        measuring.install(cluster)
+    for lane, install in (("hpa", peers.install_metrics_server), ("vpa", peers.install_vpa)):
+        if {lane, "vpa"} & set(lanes) and missing(cluster.api, lane):
+            try:
+                install(cluster)
+            except (ClusterError, ToolError) as error:
+                make_console(stderr=True).print(f"{lane}: not installed: {error}", markup=False)
 
 
 def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], agent: str) -> Result:
@@ -73,6 +101,11 @@ def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], a
     }
     seeds = tuple(plan.seed for plan in plans)
     return Result("kind-scaling", False, seeds, time.monotonic() - begun_s, inputs, rows, [], claims(rows, first.window_s))
+
+
+def _print(result: Result, *, markdown: bool) -> None:
+    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in result.rows], markdown=markdown)
+    print_table(["claim", "value", "bound", "verdict"], [_claim(each) for each in result.claims], markdown=markdown)
 
 
 def _seeds(text: str) -> list[int]:
