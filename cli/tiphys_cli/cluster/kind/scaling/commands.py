@@ -22,7 +22,6 @@ from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row
 from tiphys_cli.console import make_console, print_table
 from tiphys_cli.tools.programs import ToolError
 
-
 _USUAL = Plan()
 
 
