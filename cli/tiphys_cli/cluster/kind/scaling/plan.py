@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,15 @@ import numpy as np
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.state import Objective
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO
-from tiphys_models.sim.scaling.shapes import make_shape
+from tiphys_models.sim.scaling.shapes import FLASH_PER_HOUR, HOUR_S, make_shape
 from tiphys_models.sim.workloads import stream
 
 OBJECTIVE = Objective(target_s=0.4, percentile=0.9, attainment=0.95)
 START_HEADROOM = 1.25
 """Everybody begins with so much more than the first rate takes, as in the simulator; who never scales, than the peak takes."""
 STEP_M = 10
+QUARTER_S = HOUR_S // FLASH_PER_HOUR
+"""Each has one jump."""
 _TICK_S = 0.1
 
 
@@ -105,7 +108,8 @@ class Load:
 
 def draw(plan: Plan, cpu_s: float) -> Load:
     """The shape's test split, so that no agent has seen it; Poisson arrivals."""
-    shape = make_shape(plan.shape, "test", plan.seed, round(plan.seconds * plan.haste))
+    quarters = math.ceil(plan.seconds * plan.haste / QUARTER_S)  # whole ones, so that a shorter run is the beginning of a longer one
+    shape = make_shape(plan.shape, "test", plan.seed, quarters * QUARTER_S)
     at = np.arange(round(plan.seconds / _TICK_S)) * _TICK_S
     rates = shape.rps[(at * plan.haste).astype(int)] * (plan.peak_cores / cpu_s / shape.rps.max())
     rng = stream("kind-scaling", plan.shape, plan.seed)
