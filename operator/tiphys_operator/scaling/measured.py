@@ -115,7 +115,9 @@ def _window(readings: Readings, scope: Scope, edge: float, edges: Sequence[float
     late: float | None = 1.0 - good / completed if completed > 0 else 1.0 if arrived > 0 or (waiting or 0.0) >= 1 else None
     periods = grown(readings.periods, "pod")
     stopped = grown(readings.throttled, "pod")
-    used = grown(readings.used, "pod")
+    # kubelets tell CPU at /metrics/cadvisor and at /metrics/resource: where both are scraped, every pod is there twice
+    told = [[found for job in jobs if (found := grown(job, "pod")) is not None] for jobs in _scraped(readings.used)]
+    used = math.fsum(max(found) for found in told if found) if any(told) else None
     return Window(
         at_s=end_s,
         length_s=scope.length_s,
@@ -127,6 +129,15 @@ def _window(readings: Readings, scope: Scope, edge: float, edges: Sequence[float
         used_cpu_m=None if used is None else used / scope.length_s * 1000,
         throttled=min(stopped / periods, 1.0) if periods and stopped is not None else None,
     )
+
+
+def _scraped(series: Iterable[Series]) -> Iterable[Iterable[Sequence[Series]]]:
+    """For each pod its series, by who scraped them."""
+    found: dict[str, dict[tuple[str, str], list[Series]]] = {}
+    for s in series:
+        job = s.labels.get("job", ""), s.labels.get("metrics_path", "")
+        found.setdefault(s.labels.get("pod", ""), {}).setdefault(job, []).append(s)
+    return [jobs.values() for jobs in found.values()]
 
 
 def _edge(series: Series) -> float:

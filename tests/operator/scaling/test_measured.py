@@ -49,6 +49,14 @@ def test_requests_lateness_and_cpu_of_the_last_window() -> None:
     assert found.throttled == pytest.approx(0.2)
 
 
+def test_cpu_that_two_endpoints_of_the_kubelet_tell_is_counted_once() -> None:
+    cadvisor, resource = ({"job": "kubelet", "metrics_path": f"/metrics/{path}"} for path in ("cadvisor", "resource"))
+    restarted = counter(0.1, **cadvisor, id="second")
+    both = (counter(0.2, **cadvisor, id="first"), restarted, counter(0.29, **resource), counter(0.2, "b", **resource))
+    (found,) = measure(Readings(buckets(1, 1), used=both), scope(), 1).windows
+    assert found.used_cpu_m == pytest.approx(300.0 + 200.0)
+
+
 def test_pods_are_summed_and_one_that_is_silent_is_named() -> None:
     readings = Readings((*buckets(10, 10, "a"), *buckets(20, 20, "b"), *buckets(5, 5, "c", end=END - 60)))
     found = measure(readings, scope(born={"a": 0.0, "b": 0.0, "c": 0.0, "new": END - 3}), 1)
