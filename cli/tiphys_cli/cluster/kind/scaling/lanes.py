@@ -87,7 +87,7 @@ def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: st
     """A namespace of its own, so that nobody inherits anything."""
     namespace, begin = f"tiphys-scaling-{lane}", start(lane, load, plan.sizes)
     with _Stage(cluster, namespace, image, begin) as stage:
-        if (wanted := scaler(lane, namespace, plan, agent, load.cpu_s)) is not None:
+        if (wanted := scaler(lane, namespace, plan, agent)) is not None:
             cluster.api.create(*wanted)
         with Watcher(cluster.api, namespace) as watcher:
             begin_s = time.time() + load.warm_up_s

@@ -56,22 +56,21 @@ def service(image: str, start: Start, name: str = NAME, arguments: tuple[str, ..
     ]
 
 
-def scaler(lane: str, namespace: str, plan: Plan, agent: str, cpu_s: float) -> tuple[str, dict[str, Any]] | None:
+def scaler(lane: str, namespace: str, plan: Plan, agent: str) -> tuple[str, dict[str, Any]] | None:
     """The collection and the object that makes somebody scale; None where nobody does."""
     sizes = plan.sizes
     if lane == "tiphys":
-        return POLICIES.format(namespace), scaling_policy(plan, agent, cpu_s)
+        return POLICIES.format(namespace), scaling_policy(plan, agent)
     if lane == "hpa":
-        most = -(-sizes.most_m * sizes.most_pods // sizes.hpa_pod_m)
-        hpa = horizontal_pod_autoscaler(NAME, NAME, replicas=(1, most), scale_down_window_s=_shortened(plan, "pods"))
+        hpa = horizontal_pod_autoscaler(NAME, NAME, replicas=(1, sizes.hpa_most_pods), scale_down_window_s=_shortened(plan, "pods"))
         return HPA_PATH.format(namespace), hpa
     if lane == "vpa":
-        return VPA_PATH.format(namespace), vertical_pod_autoscaler(NAME, NAME, cpu=(f"{sizes.least_m}m", f"{sizes.vpa_most_m}m"))
+        return VPA_PATH.format(namespace), vertical_pod_autoscaler(NAME, NAME, cpu=(f"{sizes.least_m}m", f"{sizes.most_m}m"))
     return None
 
 
-def scaling_policy(plan: Plan, agent: str, cpu_s: float) -> dict[str, Any]:
-    """Both dimensions, Active. What a request takes is told: cAdvisor looks every 10 s, which is no window of 5 s."""
+def scaling_policy(plan: Plan, agent: str) -> dict[str, Any]:
+    """Both dimensions, Active. What CPU a request takes is not told: it is measured."""
     sizes = plan.sizes
 
     def down(dimension: str) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def scaling_policy(plan: Plan, agent: str, cpu_s: float) -> dict[str, Any]:
             },
             "horizontal": {"minReplicas": 1, "maxReplicas": sizes.most_pods, **down("pods")},
             "vertical": {"minCpuMilli": sizes.least_m, "maxCpuMilli": sizes.most_m, **down("cpu")},
-            "agent": {"kind": agent, "requestCpuMicroseconds": round(cpu_s * 1e6)},
+            "agent": {"kind": agent},
             "intervalSeconds": plan.window_s,
         },
     }

@@ -27,13 +27,12 @@ class Sizes:
     """Millicores of a pod's limit; requests are equal to it."""
 
     least_m: int = 50
-    most_m: int = 300
-    """Of a pod that may also have siblings."""
+    most_m: int = 800
+    """As in the simulator, a pod may grow to most of what it can use; what a worker of the kind path gives."""
     most_pods: int = 4
     hpa_pod_m: int = 150
     """HPA's pods have one size: 500m in the simulator, whose peak is three to four times as high."""
-    vpa_most_m: int = 600
-    """VPA has one pod only: it may grow to what two of the others have."""
+    hpa_most_pods: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Plan:
     seconds: int = 300
     warm_up_s: int = 60
     """At the first rate, before anything counts: autoscalers begin with measurements."""
-    peak_cores: float = 0.45
+    peak_cores: float = 0.4
     sizes: Sizes = Sizes()
 
     @property
