@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import time
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,51 +51,62 @@ async def test_fibonacci_answers_and_counts_its_requests_by_latency() -> None:
     assert series["process_cpu_seconds_total"] > 0
 
 
-async def test_requests_are_served_one_at_a_time_in_order_and_timed_from_their_arrival() -> None:
-    order: list[str] = []
+class Gate:
+    """Work that is done when the test says so."""
 
-    def slow(query: Query) -> str:
-        time.sleep(0.1)
-        order.append(query["n"])
+    def __init__(self) -> None:
+        self.free, self.order, self.together = threading.Event(), list[str](), 0
+
+    def work(self, query: Query) -> str:
+        self.together += 1
+        assert self.together == 1, "one at a time"
+        assert self.free.wait(10)
+        self.order.append(query["n"])
+        self.together -= 1
         return query["n"]
 
-    async with serving({"/": slow}) as (server, port):
+
+async def test_requests_are_served_one_at_a_time_in_order_and_timed_from_their_arrival() -> None:
+    gate = Gate()
+    async with serving({"/": gate.work}) as (server, port):
         tasks = []
         for number in range(4):
             tasks.append(asyncio.create_task(get(port, f"/?n={number}")))
-            await until(lambda number=number: server.metrics.in_flight > number - len(order))
-        await asyncio.gather(*tasks)
+            await until(lambda number=number: server.metrics.in_flight == number + 1)
+        await asyncio.sleep(0.06)
+        gate.free.set()
+        assert [status for status, _ in await asyncio.gather(*tasks)] == [200] * 4
         series = parse(server.metrics.render())
-    assert order == ["0", "1", "2", "3"]
-    # 0.1 s of work each, but the later ones waited for the earlier
-    assert series["http_request_duration_seconds_sum"] >= 0.1 + 0.2 + 0.25 + 0.3
+    assert gate.order == ["0", "1", "2", "3"]
+    # nobody's work took long, but all had waited
     assert series['http_request_duration_seconds_bucket{le="0.05"}'] == 0
+    assert series["http_request_duration_seconds_sum"] >= 4 * 0.05
 
 
 async def test_who_waited_too_long_is_given_up_and_counted_as_late() -> None:
-    def slow(_: Query) -> int:
-        time.sleep(0.15)
-        return 1
-
-    async with serving({"/": slow}, give_up_s=0.1) as (server, port):
-        found = [status for status, _ in await asyncio.gather(*(get(port, "/") for _ in range(3)))]
+    gate = Gate()
+    async with serving({"/": gate.work}, give_up_s=0.1) as (server, port):
+        tasks = [asyncio.create_task(get(port, "/?n=0"))]
+        await until(lambda: gate.together)
+        tasks += [asyncio.create_task(get(port, f"/?n={number}")) for number in (1, 2)]
+        await until(lambda: server.metrics.in_flight == 3)
+        await asyncio.sleep(0.15)
+        gate.free.set()
+        found = [status for status, _ in await asyncio.gather(*tasks)]
         series = parse(server.metrics.render())
-    assert sorted(found) == [200, 503, 503]
+    assert found == [200, 503, 503]
     assert series["http_request_duration_seconds_count"] == 3
     assert series['http_request_duration_seconds_bucket{le="0.1"}'] == 0
 
 
 async def test_scrapes_are_answered_while_work_is_done() -> None:
-    def slow(_: Query) -> int:
-        time.sleep(0.5)
-        return 1
-
-    async with serving({"/": slow}) as (server, port):
-        working = asyncio.create_task(get(port, "/"))
-        await until(lambda: server.metrics.in_flight)
+    gate = Gate()
+    async with serving({"/": gate.work}) as (_, port):
+        working = asyncio.create_task(get(port, "/?n=0"))
+        await until(lambda: gate.together)
         series = parse((await get(port, "/metrics"))[1])
-        assert not working.done()
         assert series["http_requests_in_flight"] == 1
+        gate.free.set()
         await working
 
 
