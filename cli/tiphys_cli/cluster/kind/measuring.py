@@ -62,8 +62,8 @@ def functions(
         print_functions(cluster, Load(calls, rate, rounds, seed), markdown=markdown)
 
 
-def install(cluster: KindCluster, worker_cpus: float = WORKER_CPUS) -> None:
-    """Metrics into a cluster on which the release already is."""
+def install(cluster: KindCluster, worker_cpus: float | None = WORKER_CPUS) -> None:
+    """Metrics into a cluster on which the release already is; None leaves the workers all that the machine has."""
     with tempfile.TemporaryDirectory(prefix="tiphys-kind-") as scratch:
         for archive in monitoring.write_images(cluster.toolbox, Path(scratch)):
             cluster.load_image(archive)
@@ -76,7 +76,7 @@ def install(cluster: KindCluster, worker_cpus: float = WORKER_CPUS) -> None:
     command = ["helm/tiphys", "--namespace", "tiphys-system", "--reuse-values", "--wait", "--timeout", "2m", *flags]
     _helm(cluster, ["upgrade", "tiphys", *command])
     # All nodes share the machine: without a share of its own, a busy worker would simply use the other's cores.
-    for node in nodes:
+    for node in nodes if worker_cpus is not None else ():
         if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]:
             cluster.limit_node(node["metadata"]["name"], worker_cpus)
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from e2e.conftest import wait_until
-from e2e.test_real_nodes import HOME, IMAGE, cgroup
+from e2e.test_real_nodes import HOME, IMAGE, cgroup, run_helm
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.kind import measuring, monitoring
@@ -22,7 +22,12 @@ from tiphys_cli.cluster.kind.scaling.objects import NAME, PATH, POLICIES, scalin
 from tiphys_cli.cluster.kind.scaling.plan import Plan, Start
 from tiphys_cli.workloads.load import play
 
-pytestmark = [pytest.mark.needs_kubelet, pytest.mark.needs_kind, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.needs_kubelet,
+    pytest.mark.needs_kind,
+    pytest.mark.programs("node_exporter", "kube-state-metrics", "prometheus@kubernetes", "helm"),
+    pytest.mark.timeout(420),
+]
 
 CPU_S = 0.0065
 """About what a request takes: for the load alone, the policy measures it."""
@@ -32,14 +37,18 @@ CALM_S, JUMP_S = 45.0, 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def monitored(cluster: Cluster, api: ApiClient) -> KindCluster:
-    """The release reads a Prometheus that finds pods."""
+def monitored(cluster: Cluster, api: ApiClient) -> Iterator[None]:
+    """The release reads a Prometheus that finds pods; taken away again unless it was there before."""
     assert isinstance(cluster, KindCluster)
     if "tiphys-operator" not in {item["metadata"]["name"] for item in api.items(f"/apis/apps/v1/namespaces/{HOME}/deployments")}:
         pytest.skip(f"no release in {HOME}: run manifests/kind-quickstart.sh, or make kind-e2e")
-    if monitoring.NAMESPACE not in {item["metadata"]["name"] for item in api.items("/api/v1/namespaces")}:
-        measuring.install(cluster)
-    return cluster
+    there = monitoring.NAMESPACE in {item["metadata"]["name"] for item in api.items("/api/v1/namespaces")}
+    if not there:
+        measuring.install(cluster, worker_cpus=None)
+    yield
+    if not there:
+        run_helm(cluster, "rollback", "tiphys", "1", "--wait", "--timeout", "2m")
+        cluster.kubectl("delete", "namespace", monitoring.NAMESPACE, "--timeout=90s")
 
 
 class Scene:
