@@ -75,8 +75,10 @@ def install(cluster: KindCluster, worker_cpus: float | None = WORKER_CPUS) -> No
     flags = [part for key, value in settings.items() for part in ("--set", f"extender.prometheus.{key}={value}")]
     command = ["helm/tiphys", "--namespace", "tiphys-system", "--reuse-values", "--wait", "--timeout", "2m", *flags]
     _helm(cluster, ["upgrade", "tiphys", *command])
+    if worker_cpus is None:
+        return
     # All nodes share the machine: without a share of its own, a busy worker would simply use the other's cores.
-    for node in nodes if worker_cpus is not None else ():
+    for node in nodes:
         if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]:
             cluster.limit_node(node["metadata"]["name"], worker_cpus)
 
