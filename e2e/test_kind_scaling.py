@@ -19,7 +19,7 @@ from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.kind import measuring, monitoring
 from tiphys_cli.cluster.kind.cluster import KindCluster
 from tiphys_cli.cluster.kind.scaling.objects import NAME, PATH, POLICIES, scaling_policy, service
-from tiphys_cli.cluster.kind.scaling.plan import Plan, Start
+from tiphys_cli.cluster.kind.scaling.plan import Plan, Sizes, Start
 from tiphys_cli.workloads.load import play
 
 pytestmark = [
@@ -29,9 +29,10 @@ pytestmark = [
     pytest.mark.timeout(420),
 ]
 
-CPU_S = 0.0065
+CPU_S = 0.0025
 """About what a request takes: for the load alone, the policy measures it."""
-PLAN = Plan()
+PLAN = Plan(sizes=Sizes(most_m=300))
+"""The jump takes more than one pod may have."""
 REACTION_S = 60.0
 CALM_S, JUMP_S = 45.0, 60.0
 
