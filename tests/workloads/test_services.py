@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ async def test_requests_are_served_one_at_a_time_in_order_and_timed_from_their_a
         tasks = []
         for number in range(4):
             tasks.append(asyncio.create_task(get(port, f"/?n={number}")))
-            await until(lambda number=number: server.metrics.in_flight == number + 1)
+            await until(partial(lambda here: server.metrics.in_flight == here, number + 1))
         await asyncio.sleep(0.06)
         gate.free.set()
         assert [status for status, _ in await asyncio.gather(*tasks)] == [200] * 4

@@ -101,7 +101,7 @@ class Load:
         return float(self.rates[0] + self.rates.max()) / 2
 
     @staticmethod
-    def _first(found: np.ndarray) -> float | None:  # type: ignore[type-arg]  # of bool
+    def _first(found: np.ndarray) -> float | None:
         return float(np.argmax(found)) * _TICK_S if found.any() else None
 
 
