@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tiphys_cli.bench.report import Claim
+from tiphys_cli.bench.report import Claim, Row
 from tiphys_models.domain.errors import InvalidInput
 
 _BLOCK = re.compile(r"<!-- bench:(?P<name>[a-z0-9-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
@@ -32,6 +32,12 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Markdown."""
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """All keys of all rows."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return table(keys, [[str(row.get(key, "")) for key in keys] for row in rows])
 
 
 def claim_line(claim: Claim) -> list[str]:
