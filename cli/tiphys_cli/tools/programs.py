@@ -97,6 +97,8 @@ def programs() -> dict[str, Program]:
     previous = Module("kubernetes-1.35", "k8s.io/kubernetes", KUBERNETES_TAGS, "1.35")
     # Without the tag Prometheus links every cloud's SDK: more than 10 minutes and 3 GB for one compile.
     prometheus = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd")
+    # On real nodes pods come and go, and only the API server knows them.
+    discovering = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd,enable_kubernetes_sd")
     vpa = Module("vertical-pod-autoscaler", _VPA)
     found = [
         Program("etcd", Module("etcd", "go.etcd.io/etcd/server/v3"), "go.etcd.io/etcd/server/v3"),
@@ -105,6 +107,7 @@ def programs() -> dict[str, Program]:
         Program("helm", Module("helm", "helm.sh/helm/v4"), "helm.sh/helm/v4/cmd/helm"),
         Program("prometheus", prometheus, "github.com/prometheus/prometheus/cmd/prometheus"),
         Program("promtool", prometheus, "github.com/prometheus/prometheus/cmd/promtool"),
+        Program("prometheus@kubernetes", discovering, "github.com/prometheus/prometheus/cmd/prometheus", on_demand=True),
         Program("kind", Module("kind", "sigs.k8s.io/kind"), "sigs.k8s.io/kind", on_demand=True),
         Program("coredns", Module("coredns", "github.com/coredns/coredns"), "github.com/coredns/coredns", on_demand=True),
         Program("node_exporter", Module("node-exporter", _EXPORTER), _EXPORTER, on_demand=True),
