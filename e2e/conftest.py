@@ -8,7 +8,7 @@ the reason.
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,6 +31,8 @@ KINDS = ("local", "existing", "kind")
 PROGRAMS = {"local": (*CONTROL_PLANE, "etcd", "kwok", "prometheus"), "existing": ("kubectl",), "kind": ("kubectl",)}
 TEST_TIMEOUT_S = 180
 NODES = 12
+SHOWN_CHARACTERS = 8000
+"""Of each kind of object, when a test has failed."""
 Condition = Callable[[], object]
 
 
@@ -123,6 +125,21 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.api.delete(path)
     cluster.api.delete(f"{path}/pods", gracePeriodSeconds=0)
     wait_until(lambda: not cluster.api.items(f"{path}/pods"), 60, f"pods of {name} gone")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its namespace holds: the machine it failed on may be out of reach."""
+    report = yield
+    seen = getattr(item, "funcargs", {})
+    if report.failed and report.when == "call" and {"cluster", "namespace"} <= seen.keys():
+        for kind, form in (("nodes", "wide"), ("pods", "yaml"), ("events", "wide")):
+            try:
+                text = seen["cluster"].kubectl("get", kind, f"--namespace={seen['namespace']}", f"--output={form}")
+            except ClusterError as error:
+                text = str(error)
+            report.sections.append((f"{kind} at the end of the test", text[-SHOWN_CHARACTERS:]))
+    return report
 
 
 def ready_nodes(api: ApiClient) -> set[str]:

@@ -128,7 +128,8 @@ def test_extender_killed_in_a_burst_leaves_all_bound_and_spread(local: LocalClus
 
 
 def test_api_server_restart_is_survived(local: LocalCluster, inputs: Inputs, namespace: str) -> None:
-    with lane(local, namespace, inputs) as tiphys:
+    # time enough for each answer: a busy machine must not make it neutral, this is about what is known after an outage
+    with lane(local, namespace, inputs, settings={"DEADLINE_MS": "1000"}, http_timeout_s=2.0) as tiphys:
         tiphys.policy()
         tiphys.placed(tiphys.make_pods(5, "before"), 30)
         pid = tiphys.extender.process.pid
@@ -138,8 +139,8 @@ def test_api_server_restart_is_survived(local: LocalCluster, inputs: Inputs, nam
         tiphys.placed(names, 90)
         assert tiphys.extender.process.alive()
         assert tiphys.extender.process.pid == pid
-        decided = [d for d in tiphys.decisions("scored") if d["pod"] in names]
-        assert len(decided) >= 20
+        decided = {d["pod"]: (d["outcome"], d["reason"]) for d in tiphys.decisions() if d["pod"] in names}
+        assert decided == dict.fromkeys(names, ("scored", ""))
         # and the watches go on: a change made now is obeyed
         tiphys.policy(policy="hashing")
         wait_until(

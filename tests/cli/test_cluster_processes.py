@@ -156,6 +156,16 @@ def test_a_zombie_is_not_alive() -> None:
         until(lambda: identity_of(child.pid) is None)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_one_whose_first_thread_has_ended_still_holds_its_ports(table: ProcessTable) -> None:
+    program = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).pthread_exit(None)"
+    process = table.start("leaderless", (sys.executable, "-c", program))
+    until(lambda: ") Z " in Path(f"/proc/{process.pid}/stat").read_text())
+    assert process.alive()
+    process.kill()
+    assert not Path(f"/proc/{process.pid}").exists()
+
+
 def test_a_run_belongs_to_one_owner(tmp_path: Path) -> None:
     run = claim(tmp_path / "run", keep=False)
     assert run.owned()

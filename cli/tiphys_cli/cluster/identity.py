@@ -24,9 +24,16 @@ def _from_proc(pid: int) -> str | None:
         return None
     # The command in brackets may hold anything, so fields count from the last bracket (proc(5): state is field 3).
     fields = stat.rpartition(")")[2].split()
-    if fields[0] in ("Z", "X"):
+    if fields[0] == "X" or (fields[0] == "Z" and not _threads_left(pid)):
         return None
     return f"{boot}/{fields[19]}"  # field 22: start time in ticks since boot
+
+
+def _threads_left(pid: int) -> bool:
+    """Whether threads of a process outlive its first: until they have ended, too, its ports and files are not free."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    return False
 
 
 def _from_ps(pid: int) -> str | None:
