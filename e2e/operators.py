@@ -25,6 +25,7 @@ from tiphys_cli.cluster.ports import free_ports
 ACCOUNT = "tiphys-operator"
 STOP_DEADLINE_S = 20.0
 
+BINDING_KINDS = ("inferencesites", "modelvariants", "streampolicies")
 RULES = [
     # one resource a rule, so that tests can take one away
     {"apiGroups": ["tiphys.io"], "resources": ["schedulingpolicies"], "verbs": ["list", "watch"]},
@@ -45,6 +46,9 @@ RULES = [
     {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]},
     {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list"]},
     {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["list"]},
+    *({"apiGroups": ["tiphys.io"], "resources": [kind], "verbs": ["list", "watch"]} for kind in BINDING_KINDS),
+    *({"apiGroups": ["tiphys.io"], "resources": [f"{kind}/status"], "verbs": ["patch"]} for kind in BINDING_KINDS),
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 LEASE_RULES = [

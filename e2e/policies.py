@@ -11,6 +11,7 @@ from e2e.conftest import wait_until
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_models.api.crd import RESOURCES
 
 CRDS = Path(__file__).parents[1] / "manifests" / "crds"
 CRD_FILE = CRDS / "tiphys.io_schedulingpolicies.yaml"
@@ -25,7 +26,7 @@ def install_crd(cluster: Cluster) -> None:
 
     def served() -> bool:
         try:
-            for plural in ("schedulingpolicies", "learnedmodels", "placementplans", "scalingpolicies"):
+            for plural in (resource.plural for resource in RESOURCES):
                 cluster.api.get(f"{GROUP_PATH}/{plural}", limit=1)
         except ApiError as error:
             if error.status in (404, 503):
@@ -33,7 +34,7 @@ def install_crd(cluster: Cluster) -> None:
             raise
         return True
 
-    wait_until(served, 30, "SchedulingPolicy and LearnedModel served")
+    wait_until(served, 30, "all kinds served")
 
 
 def policies_path(namespace: str, name: str = "") -> str:

@@ -28,6 +28,7 @@ from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_cli.cluster.pods import complete_pod
 from tiphys_cli.cluster.ports import free_ports
+from tiphys_models.api.crd import RESOURCES
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io"
 ROUTING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/tiphys-routing"
@@ -53,11 +54,8 @@ def home(api: ApiClient) -> Iterator[str]:
 @pytest.fixture
 def crd_as_found(api: ApiClient) -> Iterator[None]:
     """Takes away CRDs that were not there before: a release keeps them."""
-    made = [
-        path
-        for path in (CRD, *(CRD.replace("schedulingpolicies", other) for other in ("learnedmodels", "placementplans", "scalingpolicies")))
-        if not exists(api, path)
-    ]
+    crds = [f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource.crd_name}" for resource in RESOURCES]
+    made = [path for path in crds if not exists(api, path)]
     yield
     for path in made:
         if exists(api, path):

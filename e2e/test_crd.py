@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests import scaling_corpus
+from tests import binding_corpus, scaling_corpus
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS, SPECS
 
 from e2e.policies import CRD_FILE, install_crd, policies_path, policy
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_models.api.crd import RESOURCES
+from tiphys_models.api.inference_site import parse_site
+from tiphys_models.api.model_variant import parse_variant
 from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
+from tiphys_models.api.stream_policy import parse_stream_policy
 from tiphys_models.domain.errors import InvalidInput
 
 
@@ -106,6 +111,28 @@ def test_a_bad_scaling_policy_is_refused_with_a_message_that_names_the_field(api
 def test_a_good_scaling_policy_is_taken_and_read_alike_before_and_after_defaulting(api: ApiClient, name: str) -> None:
     stored = try_to_scale(api, scaling_corpus.GOOD[name])
     assert parse_scaling(stored) == parse_scaling({"spec": scaling_corpus.GOOD[name]})
+
+
+def try_to_bind(api: ApiClient, kind: str, spec: Any) -> dict[str, Any]:
+    obj = {"apiVersion": "tiphys.io/v1alpha1", "kind": kind, "metadata": {"name": "p"}} | ({} if spec is None else {"spec": spec})
+    plural = {resource.kind: resource.plural for resource in RESOURCES}[kind]
+    return api.request("POST", f"/apis/tiphys.io/v1alpha1/namespaces/default/{plural}", obj, query={"dryRun": "All"})
+
+
+@pytest.mark.parametrize(("kind", "name"), binding_corpus.CASES)
+def test_a_bad_resource_of_binding_is_refused_with_a_message_that_names_the_field(api: ApiClient, kind: str, name: str) -> None:
+    spec, expected = binding_corpus.BAD[kind][name]
+    with pytest.raises(ApiError) as refused:
+        try_to_bind(api, kind, spec)
+    assert refused.value.status == 422
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "name"), binding_corpus.GOOD_CASES)
+def test_a_good_resource_of_binding_is_taken_and_read_alike_before_and_after_defaulting(api: ApiClient, kind: str, name: str) -> None:
+    spec = binding_corpus.GOOD[kind][name]
+    parse: Callable[[dict[str, Any]], Any] = {"InferenceSite": parse_site, "ModelVariant": parse_variant}.get(kind, parse_stream_policy)
+    assert parse(try_to_bind(api, kind, spec)) == parse({"spec": spec})
 
 
 def test_the_crd_is_established_with_short_name_category_and_status(cluster: Cluster, api: ApiClient) -> None:

@@ -33,6 +33,7 @@ class Metrics:
 
     service = "extender"
     """Part of every name, so that no rule about one service adds up another's."""
+    kinds: tuple[str, ...] = KINDS
     codes: tuple[str, ...] = CODES
     refusals: tuple[str, ...] = (*BAD_REQUEST_REASONS, "too-slow", "internal-error")
 
@@ -71,13 +72,13 @@ class Metrics:
         self.choices = {(r, m): choices.labels(r, m) for r in ("same", "other", "unknown") for m in ("Shadow", "Canary", "Active")}
         self.busiest_share = gauge("busiest_node_share", "Share of the most chosen node in the last 1,000 decisions.")
         synced = gauge("cache_synced", "Whether a first whole list has been read.", "kind")
-        self.cache_synced = {kind: synced.labels(kind) for kind in KINDS}
+        self.cache_synced = {kind: synced.labels(kind) for kind in self.kinds}
         objects = gauge("cache_objects", "Objects known.", "kind")
-        self.cache_objects = {kind: objects.labels(kind) for kind in KINDS}
+        self.cache_objects = {kind: objects.labels(kind) for kind in self.kinds}
         last_event = gauge("last_event_timestamp_seconds", "When a watch last brought anything, bookmarks included.", "kind")
-        self.last_event = {kind: last_event.labels(kind) for kind in KINDS}
+        self.last_event = {kind: last_event.labels(kind) for kind in self.kinds}
         watch_errors = counter("watch_errors_total", "Lists and watches that failed.", "kind", "reason")
-        self.watch_errors = {(k, r): watch_errors.labels(k, r) for k in KINDS for r in WATCH_REASONS}
+        self.watch_errors = {(k, r): watch_errors.labels(k, r) for k in self.kinds for r in WATCH_REASONS}
         self.readings_time = gauge("readings_timestamp_seconds", "When node readings were last taken.")
         self.readings_coverage = gauge("readings_coverage_ratio", "Share of known nodes with readings younger than 60 s.")
         readings_errors = counter("readings_errors_total", "Failed attempts to take readings.", "reason")

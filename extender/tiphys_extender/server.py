@@ -9,12 +9,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
@@ -28,7 +28,7 @@ from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
 from tiphys_extender.settings import Settings, read_settings
 from tiphys_extender.snapshot_source import load_snapshot
-from tiphys_extender.status_app import Health, make_explain_app, make_status_app
+from tiphys_extender.status_app import Health, Page, make_explain_app, make_status_app
 from tiphys_extender.ticker import Ticker
 from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
@@ -193,9 +193,15 @@ class Parts:
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, learned)
 
+    def _pages(self) -> Mapping[str, Page]:
+        """What the status listener serves besides."""
+        return {}
+
     async def _open_listeners(self) -> None:
         settings = self._settings
-        status = make_status_app(self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle)
+        status = make_status_app(
+            self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle, self._pages()
+        )
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
             self.asked: await self._listen_hot(),
@@ -212,7 +218,7 @@ class Parts:
         await self._hot.start(listener, self.tls.context if self.tls is not None else None)
         return _url(listener, "https" if self.tls else "http")
 
-    def _listen(self, app: FastAPI, host: str, port: int, tls: ServerTls | None = None) -> str:
+    def _listen(self, app: ASGIApp, host: str, port: int, tls: ServerTls | None = None) -> str:
         listener = _bound(host, port)
         config = uvicorn.Config(
             app,

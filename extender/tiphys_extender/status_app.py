@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,10 +62,20 @@ def _app(settle: Settle) -> FastAPI:
     return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json, dependencies=[Depends(settled)])
 
 
+Page = Callable[[int], Any]
+"""What a path answers as JSON: (query `after`, which only logs look at) -> answer."""
+
+
 def make_status_app(
-    metrics: Metrics, health: Health, decisions: DecisionLog, models: ModelStore, token_file: Path | None, settle: Settle = _nothing
+    metrics: Metrics,
+    health: Health,
+    decisions: DecisionLog,
+    models: ModelStore,
+    token_file: Path | None,
+    settle: Settle = _nothing,
+    pages: Mapping[str, Page] | None = None,
 ) -> FastAPI:
-    """Metrics, probes and the decision log."""
+    """Metrics, probes and the decision log; and other pages for whoever has the token."""
     app = _app(settle)
 
     def authorised(authorization: Annotated[str, Header()] = "") -> None:
@@ -99,7 +109,16 @@ def make_status_app(
     async def read_models() -> Response:
         return _Json({"items": models.describe()})
 
+    for path, page in (pages or {}).items():
+        app.add_api_route(path, _served(page), dependencies=[Depends(authorised)])
     return app
+
+
+def _served(page: Page) -> Callable[[int], Awaitable[Response]]:
+    async def read_page(after: Annotated[int, Query(ge=0)] = 0) -> Response:
+        return _Json(page(after))
+
+    return read_page
 
 
 def make_explain_app(

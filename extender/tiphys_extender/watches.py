@@ -226,7 +226,9 @@ class Watches:
         *,
         nodes: CountingSink | None = None,
         pods: CountingSink | None = None,
+        more: Mapping[str, tuple[str, CountingSink]] | None = None,
     ) -> None:
+        """`more`: other kinds and where they are; none of them is waited for in a cluster that does not have it."""
         self._world = world
         self._learned = learned
         self._gave_up: set[str] = set()
@@ -251,6 +253,9 @@ class Watches:
         if learned is not None:
             self._sinks["models"] = learned
             paths["models"] = (f"/apis/{GROUP}/{VERSION}/namespaces/{learned.namespace}/{MODELS}", {})
+        self._more = frozenset(more or ())
+        for kind, (path, sink) in (more or {}).items():
+            self._sinks[kind], paths[kind] = sink, (path, {})
         self._reflectors = {
             kind: Reflector(
                 client,
@@ -276,8 +281,8 @@ class Watches:
         return tuple(kind for kind, reflector in self._reflectors.items() if not self._ready(kind, reflector))
 
     def _ready(self, kind: str, reflector: Reflector) -> bool:
-        if kind == "plans":
-            # a cluster without the CRD or the right must still be served: without plans, by the fallback
+        if kind == "plans" or kind in self._more:
+            # a cluster without the CRD or the right must still be served: without plans by the fallback, without streams
             return kind in self._gave_up or reflector.synced.is_set()
         if kind == "models" and self._learned is not None:
             # a cluster without the CRD or the right must still be served: by what is mounted or shipped

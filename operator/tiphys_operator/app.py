@@ -12,13 +12,14 @@ from typing import Any
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health, beat
 from tiphys_operator.learned_check import LearnedCheck
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observer import POLICIES_PATH, Observer
@@ -59,7 +60,13 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
-        rights = wanted(settings.namespace, settings.lease_name, settings.selection_configmap, scaling=settings.scaling)
+        rights = wanted(
+            settings.namespace,
+            settings.lease_name,
+            settings.selection_configmap,
+            scaling=settings.scaling,
+            binding=settings.binding,
+        )
         self._permissions = PermissionCheck(self._client, rights, self._metrics)
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
@@ -158,6 +165,10 @@ class Operator:
         if self._settings.scaling:
             scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
+        if self._settings.binding:
+            options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)
+            binding = BindingLoop(self._client, writer, self._metrics, self._clock, options)
+            working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
             working.add(asyncio.create_task(pulling, name="decisions"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from tiphys_models.clients.leases import Lease
 from tiphys_models.domain.clock import Clock
-from tiphys_operator.leases import Lease
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.api.selection import CANDIDATES
+from tiphys_operator.binding.metrics import BindingMetrics
 from tiphys_operator.scaling.metrics import ScalingMetrics
 
 READY_STATES = ("True", "False", "Unknown")
@@ -87,6 +88,7 @@ class OperatorMetrics:
         for failure in SelectionError:
             self.selection_errors.labels(failure)
         self.scaling = ScalingMetrics(r)
+        self.binding = BindingMetrics(r)
         self.active_candidates(())
         for result in ("success", "error"):
             self.reconciles.labels(result)

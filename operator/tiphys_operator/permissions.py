@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from tiphys_models.api.inference_site import PLURAL as SITES
 from tiphys_models.api.learned_model import PLURAL as MODELS
+from tiphys_models.api.model_variant import PLURAL as VARIANTS
 from tiphys_models.api.placement_plan import PLURAL as PLANS
 from tiphys_models.api.scaling_policy import PLURAL as SCALING
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL
+from tiphys_models.api.stream_policy import PLURAL as STREAMS
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.metrics import OperatorMetrics
@@ -71,11 +74,18 @@ _SCALING = (
     Permission("list", "autoscaling.k8s.io", "verticalpodautoscalers", "acting on ScalingPolicies: who else scales must be known"),
     Permission("list", "keda.sh", "scaledobjects", "acting on ScalingPolicies: who else scales must be known"),
 )
+_BINDING = (
+    *(Permission(verb, GROUP, kind, f"statuses of {kind}") for kind in (SITES, VARIANTS, STREAMS) for verb in ("list", "watch")),
+    *(Permission("patch", GROUP, kind, f"statuses of {kind}", subresource="status") for kind in (SITES, VARIANTS, STREAMS)),
+    *(Permission(verb, "discovery.k8s.io", "endpointslices", "replicas of ModelVariants") for verb in ("list", "watch")),
+)
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
-def wanted(namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True) -> tuple[Permission, ...]:
+def wanted(
+    namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True, binding: bool = True
+) -> tuple[Permission, ...]:
     """Everything the operator does."""
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
     return (
@@ -94,6 +104,7 @@ def wanted(namespace: str, lease_name: str, selection_configmap: str, *, scaling
         Permission("create", GROUP, PLANS, "plans of policies with select"),
         Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
         *(_SCALING if scaling else ()),
+        *(_BINDING if binding else ()),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),

@@ -47,6 +47,17 @@ class Settings(BaseSettings):
     )
     prices_file: OptionalPath = Field(default=None, description="Prices and power curves by instance type, beside those that are shipped.")
     scaling: bool = Field(default=True, description="Whether ScalingPolicies are looked at.")
+    binding: bool = Field(default=True, description="Whether InferenceSites, ModelVariants and StreamPolicies are looked at.")
+    access_site: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        description="InferenceSite at which this operator stands: delays are measured from there. Empty: probes only tell who answers.",
+    )
+    binder_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s/,]+/?(,https?://[^\s/,]+/?)*)?$",
+        description="Status listeners of binders of streams, with commas; empty: StreamPolicies hear of nobody.",
+    )
     prometheus_url: str = Field(
         default="", description="Nodes' CPU use for select (empty: what pods request counts), and requests for scaling (empty: it holds)."
     )
@@ -63,6 +74,11 @@ class Settings(BaseSettings):
         if not self.lease_duration_s > self.renew_s > 1.2 * self.retry_s:
             raise ValueError("needs LEASE_DURATION_S > RENEW_S > 1.2 × RETRY_S")
         return self
+
+    @property
+    def binder_urls(self) -> tuple[str, ...]:
+        """One by one."""
+        return tuple(url.rstrip("/") for url in self.binder_url.split(",") if url)
 
     @property
     def dead_after_s(self) -> float:

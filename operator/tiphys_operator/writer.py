@@ -13,10 +13,10 @@ from typing import Any
 from tiphys_models.api.base import Api
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
-from tiphys_operator.leases import Lease, LeaseLost
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.model_plan import ModelWrite
 from tiphys_operator.observation import Seen

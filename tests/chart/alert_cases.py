@@ -367,4 +367,59 @@ CASES: dict[str, Case] = {
         {f'tiphys_operator_scaling_errors_total{{{_OP},reason="api-error"}}': "0x20 3x40"},
         {"reason": "api-error"},
     ),
+    "TiphysSiteDown": Case(
+        {f'tiphys_operator_binding_site_up{{{_OP},site="shop/far"}}': "0x60"},
+        "10m",
+        "shop/far has missed its probes for two minutes: no stream is bound there.",
+        {f'tiphys_operator_binding_site_up{{{_OP},site="shop/far"}}': "0x5 1x60"},
+        {"site": "shop/far"},
+    ),
+    "TiphysStreamsRejected": Case(
+        {
+            f'tiphys_binder_streams_total{{{_BINDER},result="bound",policy="score"}}': "0+60x60",
+            f'tiphys_binder_streams_total{{{_BINDER},result="no-capacity",policy="score"}}': "0+20x60",
+        },
+        "40m",
+        "25% of streams were rejected over 15 minutes because every offer that would do was full.",
+        {
+            f'tiphys_binder_streams_total{{{_BINDER},result="bound",policy="score"}}': "0+60x60",
+            f'tiphys_binder_streams_total{{{_BINDER},result="no-capacity",policy="score"}}': "0+5x60",
+        },
+    ),
+    "TiphysStreamsFail": Case(
+        {
+            f'tiphys_binder_stream_queries_total{{{_BINDER},outcome="served",policy="score"}}': "0+60x60",
+            f'tiphys_binder_stream_queries_total{{{_BINDER},outcome="late",policy="score"}}': "0+15x60",
+            f'tiphys_binder_stream_queries_total{{{_BINDER},outcome="refused",policy="score"}}': "0+5x60",
+        },
+        "40m",
+        "25% of reported queries came late or were refused over 15 minutes.",
+        {
+            f'tiphys_binder_stream_queries_total{{{_BINDER},outcome="served",policy="score"}}': "0+60x60",
+            f'tiphys_binder_stream_queries_total{{{_BINDER},outcome="late",policy="score"}}': "0+3x60",
+        },
+    ),
+    "TiphysStreamFallback": Case(
+        {f'tiphys_binder_stream_fallback{{{_BINDER},reason="weights-missing"}}': "1x60"},
+        "20m",
+        "The policy that a StreamPolicy names cannot bind, reason weights-missing; its fallback does.",
+        {f'tiphys_binder_stream_fallback{{{_BINDER},reason="weights-missing"}}': "1x5 0x60"},
+        {"reason": "weights-missing"},
+    ),
+    "TiphysBinderSilent": Case(
+        {f'tiphys_operator_binding_policies{{{_OP},mode="Active",ready="Unknown"}}': "1x60"},
+        "20m",
+        "1 StreamPolicies in mode Active have no active binder that the operator hears of.",
+        {
+            f'tiphys_operator_binding_policies{{{_OP},mode="Active",ready="True"}}': "1x60",
+            f'tiphys_operator_binding_policies{{{_OP},mode="Off",ready="Unknown"}}': "1x60",
+        },
+    ),
+    "TiphysBindingFailing": Case(
+        {f'tiphys_operator_binding_errors_total{{{_OP},reason="summary-failed"}}': "0+1x60"},
+        "30m",
+        "10 failures in 10 minutes for summary-failed.",
+        {f'tiphys_operator_binding_errors_total{{{_OP},reason="summary-failed"}}': "0x20 3x40"},
+        {"reason": "summary-failed"},
+    ),
 }

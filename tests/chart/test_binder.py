@@ -9,6 +9,7 @@ from tests.chart.test_pods import containers, environment, process_of
 from tiphys_extender.binder.settings import BinderSettings
 from tiphys_extender.binder.tenants import _File
 from tiphys_extender.settings import Settings as ExtenderSettings
+from tiphys_extender.streams.tokens import _File as _Keys
 
 BINDERS = ("binder", "binder-insecure")
 
@@ -64,6 +65,20 @@ def test_a_token_is_made_for_the_namespaces_named() -> None:
     assert [item["metadata"]["name"] for item in taken.of("Secret")] == ["tiphys-token"]
     (volume,) = [v for v in taken.pod_specs()["tiphys-binder"]["volumes"] if v["name"] == "tenants"]
     assert volume["secret"]["secretName"] == "my-tenants"
+
+
+def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_made_once() -> None:
+    rendered = render_mode("binder")
+    values = environment(process_of(rendered, "binder"))
+    assert values["TIPHYS_BINDER_ACCESS_SITE"] == "antenna-1"
+    assert values["TIPHYS_BINDER_OTHER_BINDERS"] == "http://binder.antenna-2.example:8080,http://binder.antenna-3.example:8080"
+    (key,) = _Keys.model_validate(json.loads(rendered.one("Secret", "tiphys-lease-keys")["stringData"]["keys.json"])).keys
+    assert len(key.secret) == 48
+    own = with_value(values_of("binder"), ("binder", "streams", "leaseKeys", "existingSecret"), "my-keys")
+    assert [item["metadata"]["name"] for item in render(own).of("Secret")] == ["tiphys-tenants", "tiphys-token"]
+    calls_only = render_mode("binder-insecure")
+    assert [key for key in environment(process_of(calls_only, "binder")) if "LEASE_KEYS" in key or "ACCESS" in key] == []
+    assert [role["metadata"]["name"] for role in calls_only.of("Role") if "streams" in role["metadata"]["name"]] == []
 
 
 def test_the_callers_token_is_not_mounted_where_only_the_file_is_needed() -> None:

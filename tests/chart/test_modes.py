@@ -45,6 +45,8 @@ WANTED_MODES = {
     "trainer",
     "trainer-schedule",
     "no-scaling",
+    "binding",
+    "no-binding",
 }
 
 

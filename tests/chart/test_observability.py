@@ -15,6 +15,7 @@ from tests.chart.alert_cases import CASES, Series
 from tests.chart.rendering import ROOT
 from tiphys_cli.observability.__main__ import main
 from tiphys_cli.observability.alerts import alerts, rule_file
+from tiphys_cli.observability.binding import binding
 from tiphys_cli.observability.dashboards import placement
 from tiphys_cli.observability.generate import files, stale
 from tiphys_cli.observability.runbooks import ENTRIES, runbook
@@ -142,14 +143,14 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    return [panel for dashboard in (placement(), scaling()) for panel in dashboard["panels"] if panel["type"] != "row"]
+    return [panel for dashboard in (placement(), scaling(), binding()) for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def test_every_query_asks_for_metrics_that_exist() -> None:
     exported = generate_latest(ExtenderMetrics().registry) + generate_latest(BinderMetrics().registry) + OperatorMetrics().render()
     known = set(re.findall(r"^(\w+)[{ ]", exported.decode(), re.MULTILINE)) | FOREIGN.keys()
-    # No model is loaded: a gauge with labels of its own has no sample yet.
-    known |= set(re.findall(r"^# TYPE (\w+) gauge$", exported.decode(), re.MULTILINE))
+    # No model is loaded and no site known: metrics with labels of their own have no sample yet.
+    known |= set(re.findall(r"^# TYPE (\w+) (?:gauge|counter)$", exported.decode(), re.MULTILINE))
     known |= {rule["record"] for rule in rule_file()["groups"][0]["rules"]}
     for where, expr in expressions():
         asked = set(re.findall(r"\b(?:tiphys|scheduler|kube)[_:][\w:]+", re.sub(r'"[^"]*"', "", expr)))
@@ -171,7 +172,11 @@ def test_panels_are_valid_promql(tmp_path: Path) -> None:
     rules = [
         {
             "record": f"panel:{number}",
-            "expr": target["expr"].replace("$__rate_interval", "5m").replace("$operator_job", ".*").replace("$job", ".*"),
+            "expr": target["expr"]
+            .replace("$__rate_interval", "5m")
+            .replace("$operator_job", ".*")
+            .replace("$binder_job", ".*")
+            .replace("$job", ".*"),
         }
         for number, target in enumerate(target for panel in panels() for target in panel["targets"])
     ]
@@ -185,8 +190,9 @@ def test_panels_are_described_have_units_and_choose_their_source() -> None:
     dashboard = placement()
     assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["datasource", "job", "operator_job"]
     assert [variable["name"] for variable in scaling()["templating"]["list"]] == ["datasource", "operator_job"]
+    assert [variable["name"] for variable in binding()["templating"]["list"]] == ["datasource", "binder_job", "operator_job"]
     assert len(panels()) >= 30
-    for each in (dashboard, scaling()):
+    for each in (dashboard, scaling(), binding()):
         assert len({panel["id"] for panel in each["panels"]}) == len(each["panels"])
     assert len({panel["title"] for panel in panels()}) == len(panels())
     for panel in panels():
@@ -198,7 +204,7 @@ def test_panels_are_described_have_units_and_choose_their_source() -> None:
                 assert not re.search(r"rate\([^)]*\[\d", target["expr"]), panel["title"]
 
 
-@pytest.mark.parametrize("dashboard", [placement, scaling])
+@pytest.mark.parametrize("dashboard", [placement, scaling, binding])
 def test_panels_do_not_overlap(dashboard: Callable[[], dict[str, Any]]) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:
@@ -210,5 +216,5 @@ def test_panels_do_not_overlap(dashboard: Callable[[], dict[str, Any]]) -> None:
 
 
 def test_the_dashboards_in_the_chart_are_plain_json() -> None:
-    for name, dashboard in (("placement", placement()), ("scaling", scaling())):
+    for name, dashboard in (("placement", placement()), ("scaling", scaling()), ("binding", binding())):
         assert json.loads((ROOT / "helm" / "tiphys" / "dashboards" / f"{name}.json").read_text(encoding="utf-8")) == dashboard

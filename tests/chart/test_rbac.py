@@ -34,6 +34,13 @@ SCALING = (
     | rights("keda.sh", "scaledobjects", ("list",))
 )
 """Of the operator, unless scaling is off."""
+BINDING = rights("discovery.k8s.io", "endpointslices", READ).union(
+    *(
+        rights("tiphys.io", kind, READ) | rights("tiphys.io", f"{kind}/status", ("patch",))
+        for kind in ("inferencesites", "modelvariants", "streampolicies")
+    )
+)
+"""Of the operator, unless binding is off."""
 
 ALLOWED: dict[tuple[str, str], set[Right]] = {
     ("ClusterRole", "tiphys-extender"): (
@@ -60,6 +67,11 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("", "configmaps", ("get",))
         | rights("", "configmaps", ("patch",), "tiphys-selection")
     ),
+    ("Role", "tiphys-binder-streams"): (
+        lease("tiphys-streams-antenna-1", ("get", "update")).union(
+            *(rights("tiphys.io", kind, READ) for kind in ("inferencesites", "modelvariants", "streampolicies"))
+        )
+    ),
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("Role", "tiphys-trainer"): (
         rights("", "configmaps", ("create",))
@@ -80,6 +92,7 @@ BINDINGS = {
     ("tiphys-extender", "Role", "tiphys-extender"),
     ("tiphys-binder", "ClusterRole", "tiphys-extender"),
     ("tiphys-binder", "Role", "tiphys-extender"),
+    ("tiphys-binder-streams", "Role", "tiphys-binder-streams"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
@@ -108,8 +121,8 @@ def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
         for role in rendered.of(kind):
             name = role["metadata"]["name"]
             found, allowed = granted(role), ALLOWED[kind, name]
-            if (kind, name) == ("ClusterRole", "tiphys-operator") and mode != "no-scaling":
-                allowed = allowed | SCALING
+            if (kind, name) == ("ClusterRole", "tiphys-operator"):
+                allowed = allowed | (SCALING if mode != "no-scaling" else set()) | (BINDING if mode != "no-binding" else set())
             assert found - allowed == set(), f"{kind} {name} grants more"
             assert allowed - found == set(), f"{kind} {name} grants less"
 
@@ -146,18 +159,40 @@ def test_the_operator_finds_every_right_it_checks_at_start() -> None:
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text
 
 
-def test_without_scaling_no_right_is_missed() -> None:
-    rendered = render_mode("no-scaling")
+@pytest.mark.parametrize("part", ["scaling", "binding"])
+def test_without_a_part_no_right_is_missed(part: str) -> None:
+    rendered = render_mode(f"no-{part}")
     (setting,) = [
         e
         for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
-        if "SCALING" in e["name"]
+        if e["name"] == f"TIPHYS_OPERATOR_{part.upper()}"
     ]
     assert setting["value"] == "false"
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", scaling=False):
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", **{part: False}):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         assert (wanted.group, resource, wanted.verb, (wanted.name,) if wanted.name else ()) in held, wanted.text
+
+
+def test_an_operator_that_probes_is_told_from_where_and_let_out() -> None:
+    rendered = render_mode("binding")
+    env = {
+        e["name"]: e.get("value") for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert env["TIPHYS_OPERATOR_ACCESS_SITE"] == "antenna-1"
+    assert env["TIPHYS_OPERATOR_BINDER_URL"] == "http://binder.antenna-2.example:8080"
+    probes = {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
+    assert probes in rendered.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"]
+    assert probes not in rendered.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
+
+
+@pytest.mark.parametrize(("mode", "asked"), [("binder", "http://tiphys-binder-status.tiphys-system.svc:8080"), ("binder-insecure", "")])
+def test_the_operator_asks_the_charts_own_binder_if_that_binds_streams(mode: str, asked: str) -> None:
+    env = {
+        e["name"]: e.get("value")
+        for e in render_mode(mode).one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert env["TIPHYS_OPERATOR_BINDER_URL"] == asked
 
 
 def test_the_extender_reads_as_the_pod_it_is_in() -> None:

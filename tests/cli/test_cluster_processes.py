@@ -158,7 +158,9 @@ def test_a_zombie_is_not_alive() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_one_whose_first_thread_has_ended_still_holds_its_ports(table: ProcessTable) -> None:
-    program = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).pthread_exit(None)"
+    program = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).pthread_exit(None)"
+    )
     process = table.start("leaderless", (sys.executable, "-c", program))
     until(lambda: ") Z " in Path(f"/proc/{process.pid}/stat").read_text())
     assert process.alive()

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from tiphys_models.api.reasons import (
+    BindingConditionType,
     ConditionType,
     DecisionPhase,
     FallbackReason,
@@ -17,6 +18,9 @@ from tiphys_models.api.reasons import (
     Reason,
     ScalingConditionType,
     ScalingReason,
+    SiteReason,
+    StreamReason,
+    VariantReason,
 )
 from tiphys_models.features.schema import FEATURES
 from tiphys_models.policies.registry import PolicyName
@@ -33,10 +37,13 @@ def test_every_reason_is_explained() -> None:
     of_models = text[text.index("## Conditions of a LearnedModel") : text.index("## Conditions of a ScalingPolicy")]
     for word in ModelReason:
         assert f"`{word}`" in of_models, word
-    of_scaling = text[text.index("## Conditions of a ScalingPolicy") : text.index("## Why an answer was neutral")]
+    of_scaling = text[text.index("## Conditions of a ScalingPolicy") : text.index("## Conditions of InferenceSites")]
     for word in [*ScalingReason, *DecisionPhase, *MaskReason, *LimitReason]:
         assert f"`{word}`" in of_scaling, word
-    for condition in [*ConditionType, *ModelConditionType, *ScalingConditionType]:
+    of_binding = text[text.index("## Conditions of InferenceSites") : text.index("## Why an answer was neutral")]
+    for word in [*SiteReason, *VariantReason, *StreamReason]:
+        assert f"`{word}`" in of_binding, word
+    for condition in [*ConditionType, *ModelConditionType, *ScalingConditionType, *BindingConditionType]:
         assert condition in text
 
 
@@ -64,7 +71,7 @@ def test_make_targets_named_in_documents_exist() -> None:
 def test_every_test_named_in_the_fault_catalogue_exists() -> None:
     text = (ROOT / "docs" / "faults.md").read_text()
     rows = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
-    assert [int(row) for row in rows] == list(range(1, 52))
+    assert [int(row) for row in rows] == list(range(1, 63))
     named = re.findall(r"`((?:tests|e2e)/[\w/]+\.py)::(\w+)`", text)
     assert len(named) > 40
     for path, name in named:

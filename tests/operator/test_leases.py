@@ -8,9 +8,9 @@ from aiohttp import web
 
 from tests.operator.api_server import FakeApiServer, status
 from tiphys_models.clients.kube import KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 
 
 class SkewedClock(ManualClock):

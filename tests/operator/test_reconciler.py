@@ -12,11 +12,11 @@ from aiohttp import web
 from tests.operator.api_server import POLICIES, FakeApiServer, status
 from tests.publications import OWN, published
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.health import Health
 from tiphys_operator.learned_check import LearnedCheck
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observer import Observer

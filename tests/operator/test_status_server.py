@@ -6,9 +6,9 @@ import aiohttp
 import pytest
 
 from tests.operator.api_server import FakeApiServer
+from tiphys_models.clients.leases import Lease, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
 from tiphys_operator.health import Health
-from tiphys_operator.leases import Lease, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
 from tiphys_operator.status_server import StatusServer

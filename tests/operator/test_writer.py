@@ -9,9 +9,9 @@ from aiohttp import web
 from tests.operator.api_server import FakeApiServer, status
 from tests.operator.builders import seen
 from tiphys_models.clients.kube import ApiError
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
 from tiphys_operator.events import EventWrite
-from tiphys_operator.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.observation import AnswerCounts, policy_seen
 from tiphys_operator.plan import StatusWrite

@@ -32,18 +32,19 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
 
 def printed(result: Result, tables: Sequence[tuple[str, Sequence[Row]]]) -> Mapping[str, str]:
     """The printed tables and the claims, by marks: titles in lower case, with hyphens for everything but letters and digits."""
-    made = {_NOT_IN_MARKS.sub("-", title.lower()).strip("-"): _markdown(rows) for title, rows in tables if rows}
+    made = {_NOT_IN_MARKS.sub("-", title.lower()).strip("-"): markdown(rows) for title, rows in tables if rows}
     return {**made, "claims": table(("claim", "value", "bound", ""), [claim_line(c) for c in result.claims])}
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    return table(keys, [[str(row.get(key, "")) for key in keys] for row in rows])
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Markdown."""
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """All keys of all rows."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return table(keys, [[str(row.get(key, "")) for key in keys] for row in rows])
 
 
 def claim_line(claim: Claim) -> list[str]:

@@ -32,7 +32,7 @@ def _from_proc(pid: int) -> str | None:
 def _threads_left(pid: int) -> bool:
     """Whether threads of a process outlive its first: until they have ended, too, its ports and files are not free."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        return len(os.listdir(f"/proc/{pid}/task")) > 1
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     return False
 
 

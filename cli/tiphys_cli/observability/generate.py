@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from tiphys_cli.observability.alerts import rule_file
+from tiphys_cli.observability.binding import binding
 from tiphys_cli.observability.dashboards import placement
 from tiphys_cli.observability.runbooks import runbook
 from tiphys_cli.observability.scaling import scaling
@@ -25,6 +26,7 @@ def files(root: Path) -> dict[Path, str]:
     return {
         chart / "dashboards" / "placement.json": json.dumps(placement(), indent=2, ensure_ascii=False) + "\n",
         chart / "dashboards" / "scaling.json": json.dumps(scaling(), indent=2, ensure_ascii=False) + "\n",
+        chart / "dashboards" / "binding.json": json.dumps(binding(), indent=2, ensure_ascii=False) + "\n",
         chart / "alerts" / "tiphys.yaml": _HEADER + yaml.safe_dump(rule_file(), sort_keys=False, width=4096, allow_unicode=True),
         Path("docs") / "runbook.md": runbook(),
         # Helm can only read files inside the chart.

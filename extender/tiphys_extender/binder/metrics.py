@@ -5,7 +5,8 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge
 
 from tiphys_extender.binder.refused import CODES, REASONS
-from tiphys_extender.metrics import Metrics
+from tiphys_extender.metrics import KINDS, Metrics
+from tiphys_extender.streams.metrics import STREAM_KINDS, StreamMetrics
 
 FINISHED = ("released", "unknown")
 
@@ -14,6 +15,7 @@ class BinderMetrics(Metrics):
     """Label sets are fixed and start at zero; nothing is labelled by tenant, function, node or placement."""
 
     service = "binder"
+    kinds = (*KINDS, *STREAM_KINDS)
     codes = CODES
     refusals = REASONS
 
@@ -26,6 +28,7 @@ class BinderMetrics(Metrics):
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"tiphys_binder_{name}", text, registry=self.registry)
 
+        self.of_streams = StreamMetrics(self.registry)
         self.open = gauge("open_placements", "Placements neither finished nor expired.")
         finished = counter("finished_total", "Calls of finished, by whether there was something to release.", "result")
         self.finished = {result: finished.labels(result) for result in FINISHED}

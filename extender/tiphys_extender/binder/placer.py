@@ -73,7 +73,7 @@ class Placer:
         ranking = decision.ranking
         reserved = ranking is not None and decision.reserves
         if reserved and self._leases.full_for(tenant.name, tenant.max_open):
-            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out")
+            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out", retry_after_s=1)
         self._metrics.outside_pool.inc(left_out)
         self._answerer.conclude(decision, clock.monotonic_s() - began_s)
         answer = _described(uid, decision, left_out)
@@ -171,7 +171,7 @@ class Placer:
         namespace = report.namespace or ""
         _check(tenant, namespace)
         if self._leases.full_for(tenant.name, tenant.max_open):
-            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out")
+            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out", retry_after_s=1)
         lease = Lease(uid, tenant.name, namespace, f"{namespace}/{report.function}", report.cpu, report.memory, report.node or "")
         self._bind(lease)
         self._leases.add(lease, self._clock.monotonic_s())

@@ -7,25 +7,36 @@ STATUS = {
     "not-an-object": 400,
     "unauthorised": 401,
     "namespace-forbidden": 403,
+    "lease-invalid": 403,
     "unknown-placement": 404,
+    "unknown-binding": 404,
     "not-found": 404,
     "method": 405,
     "finished": 409,
+    "released": 409,
+    "other-access-site": 409,
+    "lease-expired": 410,
     "body-too-large": 413,
     "content-encoding": 415,
     "invalid": 422,
     "key-reused": 422,
+    "infeasible": 422,
     "too-many-open": 429,
+    "too-many-streams": 429,
+    "no-capacity": 429,
     "internal-error": 500,
+    "not-ready": 503,
+    "standby": 503,
+    "switched-off": 503,
 }
-CODES = ("200", "408", *sorted({str(status) for status in STATUS.values()}))
+CODES = ("200", "201", "408", *sorted({str(status) for status in STATUS.values()}))
 REASONS = (*STATUS, "too-slow", "disconnected")
 
 
 class Refused(Exception):
-    """A request that cannot be served; the caller reads both the fixed word and the message."""
+    """A request that cannot be served; the caller reads both the fixed word and the message, and may ask for the explanation of `about`."""
 
-    def __init__(self, reason: str, message: str = "") -> None:
+    def __init__(self, reason: str, message: str = "", *, about: str = "", retry_after_s: int | None = None) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.about, self.retry_after_s = reason, about, retry_after_s
         self.status = STATUS[reason]

@@ -1,4 +1,4 @@
-"""What callers send about placements."""
+"""What callers send about placements, and how any body is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ CpuMilli = Annotated[int, _quantity(cpu_milli)]
 MemoryBytes = Annotated[int, _quantity(memory_bytes)]
 
 
-class _Request(BaseModel):
+class Request(BaseModel):
+    """A body; a field that means nothing is refused."""
+
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
 
@@ -50,7 +52,7 @@ class NodeSelector(PodSelector):
     model_config = ConfigDict(extra="forbid")
 
 
-class PlaceCall(_Request):
+class PlaceCall(Request):
     """One call of a function that wants a node."""
 
     namespace: Namespace
@@ -73,7 +75,7 @@ class PlaceCall(_Request):
         return self
 
 
-class Report(_Request):
+class Report(Request):
     """What a caller says of a placement it has: where it runs, and what the binder would need to know if it had forgotten it."""
 
     node: NodeName | None = None
@@ -83,7 +85,7 @@ class Report(_Request):
     memory: MemoryBytes = 0
 
 
-_Model = TypeVar("_Model", bound=_Request)
+_Model = TypeVar("_Model", bound=Request)
 
 
 def parse(model: type[_Model], body: bytes) -> _Model:

@@ -1,8 +1,10 @@
-"""The binder's process: the extender's, with another listener, a pool of nodes and leases."""
+"""The binder's process: the extender's, with another listener, a pool of nodes, leases, and streams where it is given an access site."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
@@ -16,7 +18,9 @@ from tiphys_extender.binder.tenants import Tenants
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
-from tiphys_extender.watches import Watches
+from tiphys_extender.status_app import Page
+from tiphys_extender.streams.service import StreamService
+from tiphys_extender.watches import CountingSink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
@@ -51,7 +55,11 @@ class BinderParts(Parts):
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
         self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
+        self.streams = StreamService(settings, own, metrics, clock) if own.access_site else None
         self._jobs.append(self._tick)
+        if self.streams is not None:
+            self.streams.binder.enabled = lambda: self.world.enabled
+            self._jobs += self.streams.jobs
 
     async def _tick(self) -> None:
         while True:
@@ -59,13 +67,27 @@ class BinderParts(Parts):
             self.tenants.reload_if_changed()
             await asyncio.sleep(_PERIOD_S)
 
+    async def _open_sources(self, stack: AsyncExitStack) -> None:
+        if self.streams is None or not self.streams.from_file():
+            await super()._open_sources(stack)
+
+    def _pages(self) -> Mapping[str, Page]:
+        return self.streams.pages if self.streams is not None else {}
+
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         nodes = PoolNodeSink(self.world, self.pool)
         pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
         switch = self._settings.switch_configmap
-        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods)
+        more: dict[str, tuple[str, CountingSink]] = {}
+        if (streams := self.streams) is not None:
+            more = streams.watched()
+            self._jobs.append(lambda: streams.hold(client))
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods, more=more)
 
     async def _listen_hot(self) -> str:
         settings = self._settings
-        app = make_binder_app(self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes)
+        streams = self.streams.binder if self.streams is not None else None
+        app = make_binder_app(
+            self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
+        )
         return self._listen(app, settings.host, settings.port, self.tls)

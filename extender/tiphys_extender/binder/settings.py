@@ -27,6 +27,22 @@ class BinderSettings(BaseSettings):
     max_open: int = Field(default=10_000, ge=1, le=1_000_000, description="Placements that may be open at once; 429 above.")
     max_replies_mib: int = Field(default=32, ge=1, le=1_024, description="Memory of answers kept for calls that are sent again.")
 
+    access_site: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        description="InferenceSite whose streams are bound here (docs/streams.md); empty: none are.",
+    )
+    streams_namespace: str = Field(
+        default="", description="Namespace of the InferenceSites, ModelVariants and StreamPolicies; default: our own."
+    )
+    lease_keys_file: OptionalPath = Field(default=None, description="JSON: keys that sign leases of streams. Needed with ACCESS_SITE.")
+    stream_objects: OptionalPath = Field(
+        default=None, description="JSON List of InferenceSites, ModelVariants and StreamPolicies, instead of an API server: for benchmarks."
+    )
+    other_binders: str = Field(
+        default="", description="Status addresses of other access sites' binders, as http://HOST:PORT with commas: their load counts, too."
+    )
+
     @property
     def pool_selector(self) -> LabelSelector:
         """As the domain's selector."""
@@ -44,4 +60,8 @@ def read_binder_settings() -> BinderSettings:
         raise wrong_variable(error, PREFIX) from error
     if settings.tenants_file is None:
         raise InvalidInput(f"set {PREFIX}TENANTS_FILE: nobody may place calls without a token")
+    if settings.access_site and settings.lease_keys_file is None:
+        raise InvalidInput(f"set {PREFIX}LEASE_KEYS_FILE: leases of streams are signed")
+    if settings.stream_objects is not None and not settings.access_site:
+        raise InvalidInput(f"{PREFIX}STREAM_OBJECTS needs {PREFIX}ACCESS_SITE")
     return settings

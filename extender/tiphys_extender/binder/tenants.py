@@ -30,6 +30,7 @@ class _Entry(_Strict):
     token: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", min_length=_SHORTEST_TOKEN, max_length=1024)]
     namespaces: list[str] = Field(min_length=1, max_length=1_000)
     max_open: int | None = Field(default=None, ge=1)
+    max_streams: int | None = Field(default=None, ge=1)
 
 
 class _File(_Strict):
@@ -38,16 +39,18 @@ class _File(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Somebody who may place calls of some namespaces."""
+    """Somebody who may place calls of some namespaces, and bind streams there."""
 
     name: str
     token_digest: bytes
     namespaces: frozenset[str]
     max_open: int | None
     """Of this tenant's own; None: only the limit of all together."""
+    max_streams: int | None = None
+    """Streams that it may have at once at this access site; None: as many as there is capacity for."""
 
     def may(self, namespace: str) -> bool:
-        """Whether it may place calls of this namespace."""
+        """Whether it may place calls and bind streams of this namespace."""
         return ANY in self.namespaces or namespace in self.namespaces
 
 
@@ -107,4 +110,4 @@ def _parse(content: bytes, path: Path) -> tuple[Tenant, ...]:
     for what in ("name", "token"):
         if len({getattr(entry, what) for entry in entries}) < len(entries):
             raise InvalidInput(f"the tenants file {path} gives a {what} twice")
-    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.max_open) for e in entries)
+    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.max_open, e.max_streams) for e in entries)

@@ -85,6 +85,10 @@ app.kubernetes.io/part-of: tiphys
 {{- default (printf "%s-tenants" (include "tiphys.fullname" .)) .Values.binder.tenants.existingSecret }}
 {{- end }}
 
+{{- define "tiphys.leaseKeysSecret" -}}
+{{- default (printf "%s-lease-keys" (include "tiphys.fullname" .)) .Values.binder.streams.leaseKeys.existingSecret }}
+{{- end }}
+
 {{- define "tiphys.weight" -}}
 {{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
 {{- end }}
@@ -244,4 +248,13 @@ topologySpreadConstraints:
 {{- $text := .Values.scheduler.httpTimeout }}
 {{- $number := regexFind "^[0-9]+" $text | int }}
 {{- if hasSuffix "ms" $text }}{{ $number }}{{ else if hasSuffix "s" $text }}{{ mul 1000 $number }}{{ else }}{{ mul 60000 $number }}{{ end }}
+{{- end }}
+
+{{/* Status addresses of binders of streams, with commas. */}}
+{{- define "tiphys.streamBinders" -}}
+{{- $all := .Values.operator.binding.binders -}}
+{{- if and .Values.binder.enabled .Values.binder.streams.accessSite -}}
+{{- $all = prepend $all (printf "http://%s-binder-status.%s.svc:8080" (include "tiphys.fullname" .) .Release.Namespace) -}}
+{{- end -}}
+{{- join "," $all -}}
 {{- end }}

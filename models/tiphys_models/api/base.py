@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
 
@@ -15,12 +15,21 @@ def whole_number(value: Any) -> Any:
     return value
 
 
+def any_number(value: Any) -> Any:
+    """What the API server takes for a number: neither "0.9" nor true."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
 def without_nulls(data: Any) -> Any:
     """A null is a missing field: the API server prunes it before it fills in defaults."""
     return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 Integer = Annotated[int, BeforeValidator(whole_number)]
+Number = Annotated[float, BeforeValidator(any_number)]
+ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
 
 
 class Api(BaseModel):

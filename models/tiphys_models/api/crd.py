@@ -16,10 +16,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from tiphys_models.api import inference_site as ins
 from tiphys_models.api import learned_model as lm
+from tiphys_models.api import model_variant as mv
 from tiphys_models.api import placement_plan as pp
 from tiphys_models.api import scaling_policy as scp
 from tiphys_models.api import selection
+from tiphys_models.api import stream_policy as stp
 from tiphys_models.api.base import CelRule
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
@@ -95,6 +98,14 @@ def _scaling_rules(schema: dict[str, Any]) -> None:
     parts = schema["properties"]
     parts["horizontal"]["x-kubernetes-validations"] = _rules(scp.HORIZONTAL_RULES)
     parts["vertical"]["x-kubernetes-validations"] = _rules(scp.VERTICAL_RULES)
+
+
+def _site_rules(schema: dict[str, Any]) -> None:
+    schema["properties"]["probe"]["x-kubernetes-validations"] = _rules(ins.PROBE_RULES)
+
+
+def _variant_rules(schema: dict[str, Any]) -> None:
+    schema["properties"]["endpoint"]["x-kubernetes-validations"] = _rules(mv.ENDPOINT_RULES)
 
 
 def _of_condition(kind: str, field: str) -> str:
@@ -197,7 +208,73 @@ SCALING_POLICY = Resource(
     rules=scp.CEL_RULES,
     inner_rules=_scaling_rules,
 )
-RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN, SCALING_POLICY)
+INFERENCE_SITE = Resource(
+    kind=ins.KIND,
+    plural=ins.PLURAL,
+    short_name="isite",
+    description="A place where models run: its layer, how far it is from access sites, and whether it answers.",
+    source="inference_site.py",
+    spec=ins.InferenceSiteSpec,
+    status=ins.InferenceSiteStatus,
+    spec_description="What the user says of it.",
+    columns=(
+        ("Layer", "string", ".spec.layer", "antenna, co, dc or cloud.", 0),
+        ("Access", "boolean", ".spec.access", "Whether streams enter here.", 0),
+        ("Reachable", "string", _of_condition("Reachable", "status"), "Whether probes are answered.", 0),
+        ("Reason", "string", _of_condition("Reachable", "reason"), "Why.", 0),
+        ("Mean-Ms", "number", ".status.delays[0].meanMs", "Measured one-way delay.", 0),
+        ("Sigma-Ms", "number", ".status.delays[0].sigmaMs", "Its deviation.", 1),
+        _AGE,
+    ),
+    rules=(),
+    inner_rules=_site_rules,
+)
+MODEL_VARIANT = Resource(
+    kind=mv.KIND,
+    plural=mv.PLURAL,
+    short_name="mvar",
+    description="A model as it runs at one site: what it does, how well, how fast, how often a second, and where it answers.",
+    source="model_variant.py",
+    spec=mv.ModelVariantSpec,
+    status=mv.ModelVariantStatus,
+    spec_description="What the user says of it.",
+    columns=(
+        ("Task", "string", ".spec.task", "What it does.", 0),
+        ("Site", "string", ".spec.site", "Where it runs.", 0),
+        ("Accuracy", "number", ".spec.accuracy", "How well.", 0),
+        ("Delay-Ms", "number", ".spec.delayMs", "How long a query takes.", 0),
+        ("QPS", "number", ".spec.capacityQps", "Capacity of a replica.", 0),
+        ("Replicas", "integer", ".status.replicas", "Ready endpoints.", 0),
+        ("Ready", "string", _of_condition("Ready", "status"), "Whether streams can be bound to it.", 0),
+        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 1),
+        _AGE,
+    ),
+    rules=mv.CEL_RULES,
+    inner_rules=_variant_rules,
+)
+STREAM_POLICY = Resource(
+    kind=stp.KIND,
+    plural=stp.PLURAL,
+    short_name="stp",
+    description="Who binds the streams that enter at an access site, and how far capacities are given away.",
+    source="stream_policy.py",
+    spec=stp.StreamPolicySpec,
+    status=stp.StreamPolicyStatus,
+    spec_description="What the user wants.",
+    columns=(
+        ("Site", "string", ".spec.accessSite", "Where the streams enter.", 0),
+        ("Mode", "string", ".spec.mode", "Off or Active.", 0),
+        ("Policy", "string", ".spec.policy", "Policy or agent that the spec asks for.", 0),
+        ("Active", "string", ".status.activePolicy", "Policy that binds now.", 0),
+        ("Streams", "integer", ".status.streams", "Streams that are bound now.", 0),
+        ("Success", "number", ".status.shares.successPercent", "Percent of queries answered in time.", 0),
+        ("Ready", "string", _of_condition("Ready", "status"), "Whether streams are bound as the spec says.", 0),
+        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
+        _AGE,
+    ),
+    rules=stp.CEL_RULES,
+)
+RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN, SCALING_POLICY, INFERENCE_SITE, MODEL_VARIANT, STREAM_POLICY)
 
 # What pydantic writes and the API server takes as it is. Everything else is translated below or an error.
 _KEPT = frozenset(

@@ -277,3 +277,55 @@ class MaskReason(StrEnum):
     """Pods of two revisions run: nothing shrinks."""
     REFUSED_BY_SERVER = "RefusedByServer"
     """Admission said no for another reason."""
+
+
+class BindingConditionType(StrEnum):
+    """Conditions of InferenceSites (Reachable), ModelVariants and StreamPolicies (Ready)."""
+
+    REACHABLE = "Reachable"
+    READY = "Ready"
+
+
+class SiteReason(StrEnum):
+    """Why Reachable of an InferenceSite has its status."""
+
+    PROBED = "Probed"
+    PROBES_MISSED = "ProbesMissed"
+    """Reachable=False: two probes in a row had no answer in time. Nothing is bound there until one has."""
+    NOT_PROBED = "NotProbed"
+    """Reachable=Unknown: the spec has no probe, or none has ended yet. Such a site is bound to."""
+    INVALID_SPEC = "InvalidSpec"
+
+
+class VariantReason(StrEnum):
+    """Why Ready of a ModelVariant has its status, and why a binder does not bind to it."""
+
+    ENDPOINTS_READY = "EndpointsReady"
+    ADDRESS_GIVEN = "AddressGiven"
+    """Ready=True: a url outside the cluster; only its site is probed."""
+    NO_READY_ENDPOINT = "NoReadyEndpoint"
+    SITE_NOT_FOUND = "SiteNotFound"
+    SITE_UNREACHABLE = "SiteUnreachable"
+    DELAY_UNKNOWN = "DelayUnknown"
+    """A binder's only: nobody measured or declared the way from its access site."""
+    INVALID_SPEC = "InvalidSpec"
+
+
+class StreamReason(StrEnum):
+    """Why Ready of a StreamPolicy has its status."""
+
+    BINDING = "Binding"
+    DISABLED = "Disabled"
+    RECOVERING = "Recovering"
+    """Ready=True: the binder has just started and gives away less until a lease's time has passed."""
+    DEGRADED_TO_FALLBACK = "DegradedToFallback"
+    """Ready=False: weights are missing or refused; `spec.fallback` binds."""
+    NO_OFFERS = "NoOffers"
+    """Ready=False: no variant is ready at a reachable site whose delay is known."""
+    ACCESS_SITE_NOT_FOUND = "AccessSiteNotFound"
+    NOT_AN_ACCESS_SITE = "NotAnAccessSite"
+    BINDER_UNREACHABLE = "BinderUnreachable"
+    """Ready=Unknown: no active binder of this access site answers the operator."""
+    CONFLICT = "Conflict"
+    """Ready=False: an older StreamPolicy is for the same access site."""
+    INVALID_SPEC = "InvalidSpec"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, whole_number, without_nulls
+from tiphys_models.api.base import Api, CelRule, Integer, ObjectName, whole_number, without_nulls
 from tiphys_models.api.scheduling_policy import GROUP, VERSION, parse
 
 KIND = "ScalingPolicy"
@@ -19,7 +19,6 @@ CPU_STEP_MILLI = 10
 MAX_REPLICAS = 10_000
 
 ScalingMode = Literal["Off", "Recommend", "Active"]
-ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
 MetricName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=200)]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", min_length=1, max_length=63)]
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]

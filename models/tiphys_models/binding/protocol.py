@@ -71,10 +71,15 @@ class Binding:
     """Load that the offer carries until the stream ends."""
 
 
+def candidates_of(offers: Offers, stream: Stream, view: View) -> Candidates:
+    """One stream beside all offers."""
+    wish = Wish(stream.rate_qps, stream.size_kb, stream.max_delay_ms, stream.slack_ms, stream.min_accuracy, np.uint64(stream.draw))
+    return beside(offers.columns, view.network_ms, view.load_qps, wish)
+
+
 def bind(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) -> Binding:
     """Score, rank, select. Pure: whoever calls it adds `added_qps` to its view."""
-    wish = Wish(stream.rate_qps, stream.size_kb, stream.max_delay_ms, stream.slack_ms, stream.min_accuracy, np.uint64(stream.draw))
-    candidates = beside(offers.columns, view.network_ms, view.load_qps, wish)
+    candidates = candidates_of(offers, stream, view)
     possible = offers.serves(stream.task) & view.up & suits(candidates)
     feasible = possible & fits(candidates, view.ceiling)
     chosen = best(policy.score(stream, candidates), feasible, spare_qps(candidates))

@@ -16,6 +16,9 @@ _AGENTS = {
     "aset": "Names a binding policy every window, from pooled use; trained at one rate.",
     "aset-wide": "Names a binding policy every window, from pooled use; trained at many rates.",
 }
+LEARNED = (*_LEARNED, *_AGENTS)
+NAMES = (*STATIC, *LEARNED)
+"""Whatever a StreamPolicy may ask for, whether its weights are there or not."""
 
 
 @dataclass(frozen=True, slots=True)

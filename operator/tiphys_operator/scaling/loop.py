@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Iterable
 
 from tiphys_models.api.scaling_policy import SCALING_PATH
 from tiphys_models.clients.kube import KubeClient
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
 from tiphys_models.domain.quantity import timestamp_s
-from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
 from tiphys_operator.scaling.hands import Hands

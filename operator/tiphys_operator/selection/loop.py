@@ -13,11 +13,11 @@ from tiphys_models.api.routing import Route, Router
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.api.selection import SelectionStatus, SelectorName, SelectSpec
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.clients.reflector import Reflector
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
-from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics, SelectionError
 from tiphys_operator.observation import PolicySeen, SelectionSeen
 from tiphys_operator.selection.checkpoint import Checkpoint

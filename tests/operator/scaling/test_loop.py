@@ -13,10 +13,10 @@ import pytest
 from tests.operator.scaling.small import pod_object
 from tests.operator.scaling.test_window import Kube, Prometheus, Unfenced, exactly
 from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.quantity import rfc3339
-from tiphys_operator.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.loop import ScalingLoop
 

@@ -20,7 +20,7 @@ from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _CANDIDATE_POLL_S = 0.5  # shorter than retry_s: what a candidate sees late it also takes over late
@@ -111,7 +111,7 @@ class Lease:
             poll_s = min(_CANDIDATE_POLL_S, self.options.retry_s) * random.uniform(1.0, 1.2)  # noqa: S311 - not in step with others
             expires_s = self._changed_s + (self._record.duration_s if self._record else 0.0) - self._clock.monotonic_s()
             await asyncio.sleep(min(poll_s, expires_s + _JUST_AFTER_S) if expires_s > 0 else poll_s)
-        log.info("leading", extra={"fields": {"identity": self.identity, "transitions": self.transitions}})
+        _log.info("leading", extra={"fields": {"identity": self.identity, "transitions": self.transitions}})
 
     async def hold(self) -> None:
         """Renew until it is lost; never returns otherwise."""
@@ -131,7 +131,7 @@ class Lease:
             async with asyncio.timeout(min(remaining_s, 5.0)):
                 await self._put(record)
         except (Unavailable, TimeoutError) as error:
-            log.warning("the Lease could not be released: others wait until it expires", extra={"fields": {"error": str(error)}})
+            _log.warning("the Lease could not be released: others wait until it expires", extra={"fields": {"error": str(error)}})
 
     async def _attempt(self, deadline_s: float) -> bool:
         try:
@@ -144,7 +144,7 @@ class Lease:
         return False
 
     def _report(self, error: Unavailable) -> None:
-        log.warning("the Lease could not be read or written", extra={"fields": {"error": str(error)}})
+        _log.warning("the Lease could not be read or written", extra={"fields": {"error": str(error)}})
         if self._on_error is not None:
             self._on_error(error)
 

@@ -1,0 +1,333 @@
+"""Binds streams: the library's decision, booked under a lease until the client releases it or falls silent. Runs on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tiphys_extender.binder.refused import Refused
+from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.streams.chooser import Chooser, Obeyed
+from tiphys_extender.streams.decisions import StreamDecisions
+from tiphys_extender.streams.explain import Decided, explained
+from tiphys_extender.streams.ledger import Booking, Ledger
+from tiphys_extender.streams.metrics import StreamMetrics
+from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.system import System
+from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
+from tiphys_extender.streams.window import Windows
+from tiphys_models.api.stream_policy import LastChoice, StreamPolicySpec
+from tiphys_models.api.stream_summary import SiteUse, StreamSummary
+from tiphys_models.binding.agent import WINDOW_S, bin_of
+from tiphys_models.binding.catalogue import Catalogue
+from tiphys_models.binding.diagnosis import diagnose, why_none
+from tiphys_models.binding.protocol import Reason, bind
+from tiphys_models.domain.clock import Clock
+
+_log = logging.getLogger(__name__)
+_KEPT_DECISIONS = 2_000
+"""Each holds the loads it was made with: 4 kB for 500 offers."""
+_LONGEST_LEASE_S = 10.0
+
+
+class StreamBinder:
+    """All that callers may ask about the streams of one access site."""
+
+    def __init__(
+        self, access_site: str, namespace: str, keys: Callable[[], Keys], chooser: Chooser, metrics: StreamMetrics, clock: Clock
+    ) -> None:
+        self.access_site, self.namespace = access_site, namespace
+        self.metrics, self.chooser, self.system = metrics, chooser, System()
+        self.enabled: Callable[[], bool] = lambda: True
+        """False while the kill switch is on: nothing new is bound, what is bound goes on."""
+        self._keys, self._clock = keys, clock
+        # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
+        self._ahead_s = clock.now_s() - clock.monotonic_s()
+        self._windows = Windows(self._now_s())
+        self.ready = asyncio.Event()
+        """Offers and a StreamPolicy are known, or were once."""
+        self._obeyed: Obeyed | None = None
+        self.decisions = StreamDecisions(_KEPT_DECISIONS)
+        self._held = _nobody
+        self._recovered_s = 0.0
+        self._recover = True
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of open leases."""
+        return self.system.ledger
+
+    # ---- what callers ask ----------------------------------------------------------------------------------------
+
+    def bind(self, tenant: Tenant, wanted: Wanted) -> dict[str, Any]:
+        """An offer and a lease on it, or why there is none."""
+        began_s = self._clock.monotonic_s()
+        try:
+            return self._bind(tenant, wanted)
+        finally:
+            self.metrics.duration.observe(self._clock.monotonic_s() - began_s)
+
+    def _bind(self, tenant: Tenant, wanted: Wanted) -> dict[str, Any]:
+        spec = self._ready(tenant)
+        now_s = self._pass_time()
+        uid, asked = wanted.identity(tenant.name)
+        if (booking := self.ledger.get(uid)) is not None:
+            if booking.grant.asked != asked:
+                raise Refused("key-reused", "this idempotencyKey belongs to another stream: use a new one for every stream")
+            self.metrics.replayed.inc()
+            return self._answer(booking.grant)
+        if self.ledger.was_released(tenant.name, uid):
+            raise Refused("released", "the stream of this idempotencyKey was released: a new stream needs a new key")
+        if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
+            raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
+        stream = wanted.stream(uid)
+        view = self.system.view(spec, now_s, recovering=self._recovering(now_s))
+        policy, offers = self.chooser.policy, self.system.catalogue.offers
+        found = bind(policy, offers, stream, view)
+        decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
+        self.decisions.add(uid, decided)
+        if found.reason is not Reason.BOUND:
+            self._windows.now.ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
+            raise self._none(uid, decided, spec, now_s)
+        offer = offers.all[found.offer]
+        grant = Grant(
+            uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
+            round(found.expected_latency_ms, 3), policy.name, asked, now_s, now_s + spec.lease_seconds,
+        )  # fmt: skip
+        booking = self.ledger.add(grant, now_s, fresh=True)
+        self._windows.now.ask(booking.bin, stream.rate_qps, bound=True)
+        self.metrics.bound(policy.name, offer.site.name)
+        return self._answer(grant)
+
+    def renew(self, tenant: Tenant, uid: str, renewal: Renewal) -> dict[str, Any]:
+        """The stream goes on: its lease starts anew. One that this process does not know is booked as its token says, once."""
+        self._admit(tenant)
+        now_s = self._pass_time()
+        grant = self._read(tenant, uid, renewal.lease)
+        booking = self.ledger.get(uid)
+        if booking is None:
+            if self.ledger.was_released(tenant.name, uid):
+                raise Refused("released", "this stream was released; a new stream needs a new binding")
+            if grant.expires_s <= now_s:
+                raise Refused("lease-expired", "the lease has ended: the stream counts nowhere any more, bind it anew")
+            booking = self.ledger.add(grant, now_s, fresh=False)
+            self.metrics.relearned.inc()
+        self._report(booking, self.ledger.renew(booking, now_s + self._lease_s, renewal.counts, now_s))
+        return self._answer(booking.grant) | {"up": self.system.is_up(booking)}
+
+    def release(self, tenant: Tenant, uid: str, outcome: Outcome) -> dict[str, Any]:
+        """The stream is over. Saying so twice does no harm."""
+        self._admit(tenant)
+        now_s = self._pass_time()
+        booking = self._own(tenant, uid)
+        if booking is not None:
+            self._report(booking, self.ledger.renew(booking, now_s, outcome.counts, now_s))
+            self._unknown(booking, now_s)
+        self.ledger.release(tenant.name, uid)
+        if booking is not None:
+            self.metrics.ended["released"].inc()
+        return {"id": uid, "released": booking is not None}
+
+    def explain(self, tenant: Tenant, uid: str) -> dict[str, Any]:
+        """Why this offer and not another, as things were when it was decided."""
+        self._admit(tenant)
+        now_s = self._pass_time()
+        booking, decided = self._own(tenant, uid), self.decisions.get(uid)
+        if decided is not None and decided.tenant != tenant.name:
+            decided = None
+        if booking is None and decided is None:
+            raise Refused("unknown-binding", "nothing is kept about this stream")
+        answer: dict[str, Any] = {"id": uid, "open": booking is not None}
+        if booking is not None:
+            grant = booking.grant
+            left_s = round(grant.expires_s - now_s, 1)
+            answer |= {
+                "offer": grant.offer,
+                "up": self.system.is_up(booking),
+                "leaseSecondsLeft": left_s,
+                "queries": grant.counts._asdict(),
+            }
+        return answer | {"decision": explained(decided) if decided is not None else None}
+
+    # ---- what the process and the operator ask -------------------------------------------------------------------
+
+    def summary(self) -> StreamSummary:
+        """For the operator."""
+        now_s = self._pass_time()
+        obeyed, chooser = self._obeyed, self.chooser
+        at = datetime.fromtimestamp(chooser.changed_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return StreamSummary(
+            namespace=self.namespace,
+            policy=obeyed.name if obeyed is not None else "",
+            access_site=self.access_site,
+            generation=obeyed.generation if obeyed is not None else 0,
+            active=self.active and obeyed is not None and obeyed.spec.mode == "Active",
+            recovering=self._recovering(now_s),
+            active_policy=chooser.policy.name if obeyed is not None else "",
+            model_problem=chooser.fallback,
+            offers=self.system.usable,
+            streams=len(self.ledger.open),
+            minute=self._windows.minute(),
+            sites=[
+                SiteUse(site=site, streams=use.streams, use_percent=round(100 * use.share, 2))
+                for site, use in self.system.use_by_site().items()
+            ],
+            last_decision=LastChoice(at=at, policy=chooser.policy.name, reason=chooser.reason) if chooser.reason else None,
+        )
+
+    def loads(self) -> dict[str, Any]:
+        """For binders of other access sites."""
+        self._pass_time()
+        return {"accessSite": self.access_site, "active": self.active, "loads": self.system.loads()}
+
+    @property
+    def active(self) -> bool:
+        """Whether this process binds."""
+        return self._held()
+
+    def activate(self, held: Callable[[], bool], *, recover: bool) -> None:
+        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out."""
+        self._held, self._recover = held, recover
+        self._recovered_s = self._now_s() + self._lease_s
+        _log.info("binding streams", extra={"fields": {"access_site": self.access_site, "recovering": recover}})
+
+    def stand_by(self) -> None:
+        """Another process binds: what this one knows is old from now on."""
+        _log.warning("standing by", extra={"fields": {"access_site": self.access_site, "streams": len(self.ledger.open)}})
+        self._held = _nobody
+        self.system.forget_streams()
+
+    def obey(self, obeyed: Obeyed | None) -> None:
+        """The StreamPolicy of this access site; None: there is none."""
+        if obeyed is not None and (self._obeyed is None or obeyed.spec != self._obeyed.spec):
+            self.chooser.obey(obeyed.spec, self._now_s())
+        self._obeyed = obeyed
+        if obeyed is not None and self.system.known:
+            self.ready.set()
+
+    def publish(self, catalogue: Catalogue) -> None:
+        """Other offers, delays, or others up: counts for the next stream."""
+        self.metrics.forget_sites(self.system.publish(catalogue))
+        up = int(catalogue.up.sum())
+        self.metrics.offers.labels("true").set(up)
+        self.metrics.offers.labels("false").set(len(catalogue.offers) - up)
+
+    def hear(self, access_site: str, loads: Mapping[str, float]) -> None:
+        """What another access site's binder has bound now."""
+        self.system.hear(access_site, loads, self._now_s())
+
+    def forget(self, access_site: str) -> None:
+        """Its binder has been silent for longer than any lease lasts."""
+        self.system.forget(access_site)
+
+    def turn(self) -> float:
+        """A window is over; how long the next one is."""
+        now_s = self._pass_time()
+        ended = self._windows.turn(now_s)
+        system = self.system
+        if len(system.catalogue.offers):
+            self.chooser.turn(system.catalogue.offers, system.load_qps, self.ledger.active, ended, now_s)
+        return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
+
+    def tick(self) -> None:
+        """Leases run out, gauges are set."""
+        now_s, metrics = self._pass_time(), self.metrics
+        metrics.open.set(len(self.ledger.open))
+        metrics.active.set(self.active)
+        metrics.recovering.set(self._recovering(now_s))
+        for reason, gauge in metrics.fallback.items():
+            gauge.set(reason == self.chooser.fallback)
+        metrics.others_age.set(self.system.others_age_s(now_s))
+        for site, use in self.system.use_by_site().items():
+            metrics.site_use.labels(site).set(use.share)
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_s() + self._ahead_s
+
+    def _pass_time(self) -> float:
+        now_s = self._now_s()
+        for booking in self.ledger.expire(now_s):
+            self.metrics.ended["expired"].inc()
+            self._unknown(booking, booking.grant.expires_s)
+        return now_s
+
+    def _admit(self, tenant: Tenant) -> None:
+        if not tenant.may(self.namespace):
+            raise Refused("namespace-forbidden", "this token may not bind streams of this access site")
+        if not self.active:
+            raise Refused("standby", "another process binds for this access site: try again there, or here later", retry_after_s=1)
+
+    def _ready(self, tenant: Tenant) -> StreamPolicySpec:
+        self._admit(tenant)
+        if self._obeyed is None or not self.system.known:
+            raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
+        if self._obeyed.spec.mode == "Off" or not self.enabled():
+            raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
+        return self._obeyed.spec
+
+    def _recovering(self, now_s: float) -> bool:
+        return self.active and self._recover and now_s < self._recovered_s
+
+    @property
+    def _lease_s(self) -> float:
+        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
+
+    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
+        text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
+        infeasible = decided.binding.reason is Reason.INFEASIBLE
+        self.metrics.streams["infeasible" if infeasible else "no-capacity", decided.policy.name].inc()
+        if infeasible:
+            return Refused("infeasible", text, about=uid)
+        wait_s = self._recovered_s - now_s if self._recovering(now_s) else spec.lease_seconds / 2
+        return Refused("no-capacity", text, about=uid, retry_after_s=max(int(wait_s), 1))
+
+    def _read(self, tenant: Tenant, uid: str, lease: str) -> Grant:
+        try:
+            grant = self._keys().read(lease)
+        except TokenRefused as error:
+            raise Refused("lease-invalid", str(error)) from None
+        if grant.id != uid or grant.tenant != tenant.name:
+            raise Refused("lease-invalid", "this is the lease of another stream")
+        if grant.access_site != self.access_site:
+            raise Refused("other-access-site", f"this lease is from access site {grant.access_site}, this binder serves {self.access_site}")
+        return grant
+
+    def _answer(self, grant: Grant) -> dict[str, Any]:
+        site, _, variant = grant.offer.partition("/")
+        offer = self.system.offer(grant.offer)
+        return {
+            "id": grant.id,
+            "variant": variant,
+            "site": site,
+            "endpoint": offer.endpoint if offer is not None else "",
+            "expectedLatencyMs": grant.expected_ms,
+            "policy": grant.policy,
+            "lease": self._keys().sign(grant),
+            "expiresAt": grant.expires_s,
+        }
+
+    def _report(self, booking: Booking, new: Counts) -> None:
+        grant = booking.grant
+        self._windows.now.report(new)
+        self.metrics.report(grant.policy, grant.offer.partition("/")[0], new)
+
+    def _unknown(self, booking: Booking, until_s: float) -> None:
+        """What a stream that is over must have sent since its client last said anything."""
+        silent = booking.grant.rate_qps * max(until_s - booking.heard_s, 0.0)
+        self.metrics.unknown.inc(silent)
+        self._windows.now.unknown += silent
+
+    def _own(self, tenant: Tenant, uid: str) -> Booking | None:
+        """The open lease, unless it is somebody else's: to strangers it does not exist."""
+        booking = self.ledger.get(uid)
+        return booking if booking is not None and booking.grant.tenant == tenant.name else None
+
+
+def _nobody() -> bool:
+    """Holds no Lease."""
+    return False

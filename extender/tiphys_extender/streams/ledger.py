@@ -1,0 +1,139 @@
+"""Who is bound where: open leases, the load that follows from them, and how much may be given away. Pure: time is an argument."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiphys_extender.streams.tokens import Counts, Grant
+from tiphys_models.binding.agent import BINS, bin_of
+from tiphys_models.features.arrays import FloatArray
+
+_MAX_RELEASED = 100_000
+
+
+@dataclass(slots=True)
+class Booking:
+    """One open lease."""
+
+    grant: Grant
+    place: int
+    """Of its offer among those known now; -1: the offer is gone, the stream is not told to stop."""
+    bin: int
+    fresh: bool
+    """Bound by this process, not taken over from a token."""
+    heard_s: float
+    """When its client last said how many queries were served; what would have come since is unknown."""
+
+
+class Ledger:
+    """All open leases of one access site in order of expiry, and the ids of those released last: a late renewal must not bring one back."""
+
+    def __init__(self) -> None:
+        self.open: OrderedDict[str, Booking] = OrderedDict()
+        self.active = np.zeros(BINS)
+        """Queries a second by bin of delay and rate."""
+        self._of_tenant: Counter[str] = Counter()
+        self._released: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.align(())
+
+    def align(self, offers: Sequence[str]) -> None:
+        """Other offers than before: the load follows from the leases."""
+        self._place = {name: place for place, name in enumerate(offers)}
+        self.load_qps = np.zeros(len(offers))
+        self.fresh_qps = np.zeros(len(offers))
+        """Bound by this process."""
+        self.streams = np.zeros(len(offers), np.int64)
+        for booking in self.open.values():
+            booking.place = self._place.get(booking.grant.offer, -1)
+            self._count(booking, 1)
+
+    def get(self, uid: str) -> Booking | None:
+        """The open lease of that id."""
+        return self.open.get(uid)
+
+    def held_by(self, tenant: str) -> int:
+        """How many leases a tenant has."""
+        return self._of_tenant[tenant]
+
+    def add(self, grant: Grant, now_s: float, *, fresh: bool) -> Booking:
+        """A new stream, or one that another process bound."""
+        place = self._place.get(grant.offer, -1)
+        booking = Booking(grant, place, int(bin_of(grant.max_delay_ms, grant.rate_qps)), fresh, now_s)
+        self.open[grant.id] = booking
+        self._of_tenant[grant.tenant] += 1
+        self._count(booking, 1)
+        return booking
+
+    def renew(self, booking: Booking, expires_s: float, counts: Counts | None, now_s: float) -> Counts:
+        """It counts until then. Returns what its client reports on top of the last time."""
+        grant, new = booking.grant, Counts()
+        if counts is not None:
+            new, booking.heard_s = counts.since(grant.counts), now_s
+        booking.grant = grant._replace(expires_s=expires_s, counts=counts if counts is not None else grant.counts)
+        self.open.move_to_end(grant.id)
+        return new
+
+    def release(self, tenant: str, uid: str) -> Booking | None:
+        """Over, and remembered as such; None if it was not open."""
+        self._released[tenant, uid] = None
+        if len(self._released) > _MAX_RELEASED:
+            self._released.popitem(last=False)
+        return self._drop(uid)
+
+    def was_released(self, tenant: str, uid: str) -> bool:
+        """Whether this tenant released it, as far as remembered."""
+        return (tenant, uid) in self._released
+
+    def expire(self, now_s: float) -> list[Booking]:
+        """Close those whose time is over. In order of renewal: right after the length of leases was changed some wait for others."""
+        over: list[Booking] = []
+        while self.open and (first := next(iter(self.open.values()))).grant.expires_s <= now_s:
+            self._drop(first.grant.id)
+            over.append(first)
+        return over
+
+    def _drop(self, uid: str) -> Booking | None:
+        booking = self.open.pop(uid, None)
+        if booking is not None:
+            self._of_tenant[booking.grant.tenant] -= 1
+            if not self._of_tenant[booking.grant.tenant]:
+                del self._of_tenant[booking.grant.tenant]
+            self._count(booking, -1)
+        return booking
+
+    def _count(self, booking: Booking, sign: int) -> None:
+        place, grant = booking.place, booking.grant
+        self.active[booking.bin] = max(self.active[booking.bin] + sign * grant.rate_qps, 0.0)
+        if place < 0:
+            return
+        self.streams[place] += sign
+        if self.streams[place] == 0:  # sums of what was added and taken away do not end at nothing by themselves
+            self.load_qps[place] = self.fresh_qps[place] = 0.0
+            return
+        self.load_qps[place] += sign * grant.added_qps
+        if booking.fresh:
+            self.fresh_qps[place] = max(self.fresh_qps[place] + sign * grant.added_qps, 0.0)
+
+
+def others_load(names: Mapping[str, int], count: int, reports: Sequence[Mapping[str, float]]) -> FloatArray:
+    """What binders of other access sites have bound, offer by offer; offers that are not known here count nowhere."""
+    load = np.zeros(count)
+    for report in reports:
+        for name, qps in report.items():
+            if (place := names.get(name)) is not None:
+                load[place] += qps
+    return load
+
+
+def while_recovering(load_qps: FloatArray, fresh_qps: FloatArray, capacity_qps: FloatArray, ceiling: float, lowered: float) -> FloatArray:
+    """The load to count with under the ceiling `lowered` until every lease of the former process was renewed or has ended.
+
+    That process gave away up to `ceiling`, and who is silent still may hold it. So this one gives away what lies above the ceiling
+    only, however little load it has heard of: whatever is renewed later, no offer gets more than its capacity.
+    """
+    certainly_free = np.maximum((1.0 - ceiling) * capacity_qps - fresh_qps, 0.0)
+    return np.asarray(np.maximum(load_qps, lowered * capacity_qps - certainly_free))

@@ -1,0 +1,87 @@
+"""Everything of streams that runs in a binder's process, wired once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+
+from tiphys_extender.binder.metrics import BinderMetrics
+from tiphys_extender.binder.settings import PREFIX, BinderSettings
+from tiphys_extender.settings import PREFIX as SHARED_PREFIX
+from tiphys_extender.settings import Settings
+from tiphys_extender.status_app import Page
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.objects import StreamObjects, put_file
+from tiphys_extender.streams.others import LOADS, Others
+from tiphys_extender.streams.site_lease import hold_site
+from tiphys_extender.streams.tokens import KeyFile
+from tiphys_extender.watches import CountingSink
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import InvalidInput
+
+_PERIOD_S = 0.5
+_TICKS_PER_COMPILE = 60
+"""Measured delays grow old without an event."""
+
+
+class StreamService:
+    """The stream binder of one access site, and what feeds it."""
+
+    def __init__(self, settings: Settings, own: BinderSettings, metrics: BinderMetrics, clock: Clock) -> None:
+        namespace = own.streams_namespace or settings.own_namespace
+        if own.lease_keys_file is None or not (namespace or own.stream_objects):
+            raise InvalidInput(
+                f"an access site needs {PREFIX}LEASE_KEYS_FILE, and {PREFIX}STREAMS_NAMESPACE or {SHARED_PREFIX}OWN_NAMESPACE"
+            )
+        self._keys = KeyFile(own.lease_keys_file)
+        self._file, self._clock = own.stream_objects, clock
+        chooser = Chooser(loader(settings.models_dir))
+        self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
+        self.objects = StreamObjects(self.binder, clock)
+        self.jobs: list[Callable[[], Awaitable[None]]] = [self._tick, self._windows]
+        self.pages: dict[str, Page] = {
+            "/v1/bindings/summary": lambda _: self.binder.summary().model_dump(mode="json", by_alias=True),
+            "/v1/bindings/decisions": self.binder.decisions.after,
+            LOADS: lambda _: self.binder.loads(),
+        }
+        others = [url.rstrip("/") for url in own.other_binders.split(",") if url]
+        if others and settings.token_file is None:
+            raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}TOKEN_FILE")
+        if others and settings.token_file is not None:
+            self.jobs.append(Others(self.binder, others, settings.token_file).run)
+
+    def from_file(self) -> bool:
+        """Read the objects where they are in a file: there is no API server then, and nobody else who could bind."""
+        if self._file is None:
+            return False
+        put_file(self.objects, self._file)
+        self.objects.compile()
+        self.binder.activate(lambda: True, recover=True)
+        return True
+
+    def watched(self) -> dict[str, tuple[str, CountingSink]]:
+        """What is to be watched where there is an API server."""
+        return dict(self.objects.watched())
+
+    async def hold(self, client: KubeClient) -> None:
+        """Try to be the one that binds for the access site, until cancelled."""
+        await hold_site(client, self.binder, f"{socket.gethostname()}_{os.getpid()}", self._clock)
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            ticks += 1
+            self._keys.reload_if_changed()
+            if ticks % _TICKS_PER_COMPILE == 0:
+                self.objects.compile()
+            self.binder.tick()
+
+    async def _windows(self) -> None:
+        while True:
+            length_s = self.binder.turn()
+            await asyncio.sleep(length_s)

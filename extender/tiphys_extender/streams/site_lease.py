@@ -1,0 +1,37 @@
+"""One active binder for each access site: whoever holds the site's Lease. The others stand by."""
+
+from __future__ import annotations
+
+import logging
+
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
+from tiphys_models.domain.clock import Clock
+
+_log = logging.getLogger(__name__)
+_DURATION_S, _RENEW_S, _RETRY_S = 4.0, 3.0, 1.0
+"""Well below a stream's lease of up to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
+
+
+def lease_name(access_site: str) -> str:
+    """Of the coordination.k8s.io Lease, in the namespace of the access site."""
+    return f"tiphys-streams-{access_site}"
+
+
+async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, clock: Clock) -> None:
+    """Stand by, bind, stand by, until cancelled. Who has no StreamPolicy yet leaves the Lease to who has."""
+    options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S)
+    lease = Lease(client, options, clock)
+    while True:
+        await streams.ready.wait()
+        await lease.acquire()
+        try:
+            # a Lease that nobody had before: no token can be out
+            streams.activate(lambda: lease.held, recover=lease.transitions > 0)
+            await lease.hold()
+        except LeaseLost as error:
+            _log.warning("access site lost", extra={"fields": {"access_site": streams.access_site, "why": str(error)}})
+        finally:
+            streams.stand_by()
+            await lease.release()

@@ -1,0 +1,119 @@
+"""What is known at one access site: offers, what is bound to them from here, and what others say they have bound. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiphys_extender.streams.ledger import Booking, Ledger, others_load, while_recovering
+from tiphys_models.api.stream_policy import StreamPolicySpec
+from tiphys_models.binding.catalogue import Catalogue
+from tiphys_models.binding.offers import Offer, Offers
+from tiphys_models.binding.protocol import View
+from tiphys_models.features.arrays import FloatArray
+
+
+@dataclass(slots=True)
+class Use:
+    """Of a site."""
+
+    streams: int = 0
+    load_qps: float = 0.0
+    capacity_qps: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Bound load over capacity."""
+        return self.load_qps / self.capacity_qps if self.capacity_qps else 0.0
+
+
+class System:
+    """Before the first catalogue there are no offers."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.catalogue = Catalogue(Offers(()), np.zeros(0), np.zeros(0, np.bool_), {})
+        self.known = False
+        """Whether there was a first one."""
+        self._place: dict[str, int] = {}
+        self._others: dict[str, tuple[float, Mapping[str, float]]] = {}
+        self._others_qps: FloatArray = np.zeros(0)
+
+    @property
+    def load_qps(self) -> FloatArray:
+        """Of every offer, from everywhere."""
+        return np.asarray(self.ledger.load_qps + self._others_qps)
+
+    @property
+    def usable(self) -> int:
+        """Offers that are up and whose delay is known."""
+        return int((self.catalogue.up & np.isfinite(self.catalogue.network_ms)).sum())
+
+    def publish(self, catalogue: Catalogue) -> set[str]:
+        """Other offers, delays, or others up. Returns the sites that are no more."""
+        former, self.catalogue, self.known = self._sites(), catalogue, True
+        place = {offer.name: index for index, offer in enumerate(catalogue.offers.all)}
+        if list(place) != list(self._place):
+            self._place = place
+            self.ledger.align(tuple(place))
+        self._add_up()
+        return former - self._sites()
+
+    def forget_streams(self) -> None:
+        """Nothing is bound from here any more, as far as known."""
+        self.ledger = Ledger()
+        self.ledger.align(tuple(self._place))
+
+    def hear(self, access_site: str, loads: Mapping[str, float], now_s: float) -> None:
+        """What another access site's binder has bound now."""
+        self._others[access_site] = (now_s, loads)
+        self._add_up()
+
+    def forget(self, access_site: str) -> None:
+        """Its binder has been silent for longer than any lease lasts."""
+        self._others.pop(access_site, None)
+        self._add_up()
+
+    def others_age_s(self, now_s: float) -> float:
+        """Of the oldest word."""
+        return max((now_s - at_s for at_s, _ in self._others.values()), default=0.0)
+
+    def view(self, spec: StreamPolicySpec, now_s: float, *, recovering: bool) -> View:
+        """What a decision looks at."""
+        catalogue, load, ceiling = self.catalogue, self.load_qps, spec.ceiling
+        if recovering:
+            ceiling = spec.recovery_ceiling
+            load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, spec.ceiling, ceiling)
+        return View(catalogue.network_ms, load, catalogue.up, now_s, ceiling)
+
+    def offer(self, name: str) -> Offer | None:
+        """The one of that name, if it still is."""
+        place = self._place.get(name)
+        return None if place is None else self.catalogue.offers.all[place]
+
+    def is_up(self, booking: Booking) -> bool:
+        """Whether its offer is."""
+        return booking.place >= 0 and bool(self.catalogue.up[booking.place])
+
+    def loads(self) -> dict[str, float]:
+        """Bound from here, by offer."""
+        load = self.ledger.load_qps
+        return {self.catalogue.offers.all[place].name: float(load[place]) for place in np.flatnonzero(load)}
+
+    def use_by_site(self) -> dict[str, Use]:
+        """From here."""
+        found: dict[str, Use] = {}
+        for place, offer in enumerate(self.catalogue.offers.all):
+            use = found.setdefault(offer.site.name, Use())
+            use.streams += int(self.ledger.streams[place])
+            use.load_qps += float(self.ledger.load_qps[place])
+            use.capacity_qps += offer.capacity_qps
+        return found
+
+    def _sites(self) -> set[str]:
+        return {offer.site.name for offer in self.catalogue.offers.all}
+
+    def _add_up(self) -> None:
+        self._others_qps = others_load(self._place, len(self._place), [loads for _, loads in self._others.values()])

@@ -1,0 +1,69 @@
+"""Probes every site that has a probe, each in its own rhythm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from tiphys_models.api.inference_site import Probe
+from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.binding.metrics import BindingMetrics
+from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.rounds import Rounds
+
+log = logging.getLogger(__name__)
+
+
+class Prober:
+    """One task a site. What a site answers is told at once when it is news."""
+
+    def __init__(self, probes: Probes, metrics: BindingMetrics, clock: Clock, on_news: Callable[[], None]) -> None:
+        self._probes, self._metrics, self._clock, self._on_news = probes, metrics, clock, on_news
+        self._tasks: dict[str, tuple[Probe, asyncio.Task[None]]] = {}
+        self._rounds: dict[str, Rounds] = {}
+
+    def rounds(self, uid: str) -> Rounds | None:
+        """What is known of a site; None: it is not probed."""
+        return self._rounds.get(uid)
+
+    def follow(self, wanted: Mapping[str, Probe]) -> None:
+        """Sites by uid. Who is new begins, who changed begins anew, who is gone ends."""
+        for uid in [uid for uid, (probe, _) in self._tasks.items() if wanted.get(uid) != probe]:
+            self._tasks.pop(uid)[1].cancel()
+            del self._rounds[uid]
+        for uid, probe in wanted.items():
+            if uid not in self._tasks:
+                rounds = self._rounds[uid] = Rounds()
+                self._tasks[uid] = probe, asyncio.create_task(self._probe(probe, rounds))
+
+    def check(self) -> None:
+        """Raise what ended a task: a site that nobody probes any more would look well for ever."""
+        for _, task in self._tasks.values():
+            if task.done():
+                task.result()
+
+    async def close(self) -> None:
+        """End all of them."""
+        tasks = [task for _, task in self._tasks.values()]
+        self.follow({})
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _probe(self, probe: Probe, rounds: Rounds) -> None:
+        # sites that were declared together should not be asked together for ever
+        await asyncio.sleep(random.uniform(0.0, min(0.5, probe.interval_seconds)))  # noqa: S311
+        while True:
+            since_s = self._clock.monotonic_s()
+            try:
+                round_trip_ms = await self._probes.round_trip_ms(probe)
+            except Unavailable as error:
+                news = rounds.missed(str(error))
+                self._metrics.probes["missed"].inc()
+            else:
+                news = rounds.answered(round_trip_ms, self._clock.now_s())
+                self._metrics.probes["answered"].inc()
+            if news:
+                self._on_news()
+            await asyncio.sleep(max(probe.interval_seconds - (self._clock.monotonic_s() - since_s), 0.0))

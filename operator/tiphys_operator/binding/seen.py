@@ -1,0 +1,112 @@
+"""Objects of binding as they were seen: plain data, whatever somebody wrote into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from tiphys_models.api import inference_site, model_variant, stream_policy
+from tiphys_models.api.base import Api
+from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus
+from tiphys_models.api.model_variant import ModelVariantSpec, ModelVariantStatus
+from tiphys_models.api.stream_policy import StreamPolicySpec, StreamPolicyStatus
+from tiphys_models.domain.errors import InvalidInput
+
+Spec = TypeVar("Spec", bound=Api)
+Status = TypeVar("Status", bound=Api)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSeen(Generic[Spec, Status]):
+    """One object of any of the three kinds."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    version: str
+    """resourceVersion: the precondition of a write."""
+    created: str
+    spec: Spec | None
+    """None if it is invalid."""
+    invalid: str
+    status: Status
+    """What stands there; empty if it is unreadable, so that it is written anew."""
+    deleting: bool
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class SiteObject(ObjectSeen[InferenceSiteSpec, InferenceSiteStatus]):
+    """An InferenceSite."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = inference_site.KIND
+    plural: ClassVar[str] = inference_site.PLURAL
+
+
+class VariantObject(ObjectSeen[ModelVariantSpec, ModelVariantStatus]):
+    """A ModelVariant."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = model_variant.KIND
+    plural: ClassVar[str] = model_variant.PLURAL
+
+
+class PolicyObject(ObjectSeen[StreamPolicySpec, StreamPolicyStatus]):
+    """A StreamPolicy."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = stream_policy.KIND
+    plural: ClassVar[str] = stream_policy.PLURAL
+
+    @property
+    def mode(self) -> str:
+        """As in the spec; `Invalid` if the spec is."""
+        return self.spec.mode if self.spec is not None else "Invalid"
+
+
+def site_object(obj: Mapping[str, Any]) -> SiteObject:
+    """From the object as the API server sends it."""
+    return SiteObject(**_parts(obj, inference_site.parse_site, InferenceSiteStatus))
+
+
+def variant_object(obj: Mapping[str, Any]) -> VariantObject:
+    """From the object as the API server sends it."""
+    return VariantObject(**_parts(obj, model_variant.parse_variant, ModelVariantStatus))
+
+
+def policy_object(obj: Mapping[str, Any]) -> PolicyObject:
+    """From the object as the API server sends it."""
+    return PolicyObject(**_parts(obj, stream_policy.parse_stream_policy, StreamPolicyStatus))
+
+
+def _parts(obj: Mapping[str, Any], parse: Callable[[dict[str, Any]], Api], status_model: type[Api]) -> dict[str, Any]:
+    metadata = obj["metadata"]
+    spec, invalid = None, ""
+    try:
+        spec = parse(dict(obj))
+    except InvalidInput as error:
+        invalid = str(error)
+    try:
+        status = status_model.model_validate(obj.get("status") or {})
+    except ValidationError:
+        status = status_model()
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "generation": int(metadata.get("generation") or 0),
+        "version": metadata.get("resourceVersion") or "",
+        "created": metadata.get("creationTimestamp") or "",
+        "spec": spec,
+        "invalid": invalid,
+        "status": status,
+        "deleting": bool(metadata.get("deletionTimestamp")),
+    }

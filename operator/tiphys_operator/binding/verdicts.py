@@ -1,0 +1,154 @@
+"""Statuses of sites, variants and stream policies: pure functions of what was seen, probed and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tiphys_models.api.inference_site import InferenceSiteStatus, MeasuredDelay
+from tiphys_models.api.model_variant import ENDPOINTS_SHOWN, ModelVariantStatus
+from tiphys_models.api.reasons import BindingConditionType, SiteReason, StreamReason, VariantReason
+from tiphys_models.api.stream_policy import QueryShares, StreamPolicyStatus
+from tiphys_models.api.stream_summary import QueryCounts, StreamSummary
+from tiphys_models.domain.quantity import timestamp_s
+from tiphys_operator.binding.rounds import MISSED_MAX, Rounds
+from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
+from tiphys_operator.verdicts import Verdict, condition, former
+
+REFRESH_S = 60.0
+"""A measurement that has not moved is written so seldom; the catalogue believes it for ten times as long."""
+MOVED_S = 10.0
+"""One that has moved, so often."""
+_READY, _REACHABLE = BindingConditionType.READY, BindingConditionType.REACHABLE
+
+
+def measured_here(status: InferenceSiteStatus, access_site: str) -> InferenceSiteStatus:
+    """Without what others measured elsewhere: that is theirs to write."""
+    return status.model_copy(update={"delays": [d for d in status.delays if d.origin == access_site]})
+
+
+def site_status(site: SiteObject, rounds: Rounds | None, access_site: str, now_s: float) -> InferenceSiteStatus:
+    """What its probes have shown; what they have not shown yet stays as it stands."""
+    own = next(iter(measured_here(site.status, access_site).delays), None)
+    delay = own
+    if rounds is not None and access_site:
+        measured = rounds.delay(access_site)
+        delay = measured if measured is not None and _worth_writing(own, measured, now_s) else own
+    return InferenceSiteStatus(
+        observed_generation=site.generation,
+        delays=[] if delay is None else [delay],
+        conditions=[condition(_reachable(site, rounds), site.status.conditions, site.generation, now_s)],
+    )
+
+
+def _reachable(site: SiteObject, rounds: Rounds | None) -> Verdict:
+    if site.spec is None:
+        return Verdict(_REACHABLE, "Unknown", SiteReason.INVALID_SPEC, site.invalid)
+    if rounds is None:
+        return Verdict(_REACHABLE, "Unknown", SiteReason.NOT_PROBED, "spec.probe is not set: the site is trusted to answer")
+    if rounds.reachable is None:
+        before = former(site.status.conditions, _REACHABLE)
+        if before is not None and before.reason in (SiteReason.PROBED, SiteReason.PROBES_MISSED):
+            return Verdict(_REACHABLE, before.status, SiteReason(before.reason), before.message)  # of the leader before us
+        return Verdict(_REACHABLE, "Unknown", SiteReason.NOT_PROBED, "no probe has ended yet")
+    if rounds.reachable:
+        return Verdict(_REACHABLE, "True", SiteReason.PROBED, "probes are answered")
+    message = f"{MISSED_MAX} probes in a row were missed, the last with: {rounds.why_missed}; nothing is bound there until one is answered"
+    return Verdict(_REACHABLE, "False", SiteReason.PROBES_MISSED, message)
+
+
+def _worth_writing(own: MeasuredDelay | None, new: MeasuredDelay, now_s: float) -> bool:
+    if own is None:
+        return True
+    age_s = now_s - (timestamp_s(own.measured_at) or 0.0)
+    moved = abs(new.mean_ms - own.mean_ms) > 0.1 * own.mean_ms or abs(new.sigma_ms - own.sigma_ms) > 0.25 * own.sigma_ms
+    return age_s >= REFRESH_S or (moved and age_s >= MOVED_S)
+
+
+def variant_status(variant: VariantObject, site: SiteObject | None, ready: Sequence[str] | None, now_s: float) -> ModelVariantStatus:
+    """`ready`: addresses of its Service; None: not known, so what stands there stays."""
+    spec, before = variant.spec, variant.status
+    replicas, shown = before.replicas, before.endpoints
+    if spec is not None and spec.endpoint.service is None:
+        replicas, shown = 1, [str(spec.endpoint.url)]
+    elif ready is not None:
+        replicas, shown = len(ready), list(ready[:ENDPOINTS_SHOWN])
+    verdict = _variant_ready(variant, site, replicas)
+    return ModelVariantStatus(
+        observed_generation=variant.generation,
+        replicas=replicas,
+        endpoints=shown,
+        conditions=[condition(verdict, before.conditions, variant.generation, now_s)],
+    )
+
+
+def _variant_ready(variant: VariantObject, site: SiteObject | None, replicas: int) -> Verdict:
+    spec = variant.spec
+    if spec is None:
+        return Verdict(_READY, "False", VariantReason.INVALID_SPEC, variant.invalid)
+    if site is None:
+        return Verdict(_READY, "False", VariantReason.SITE_NOT_FOUND, f"there is no InferenceSite {spec.site!r} in this namespace")
+    reachable = former(site.status.conditions, _REACHABLE)
+    if site.spec is not None and site.spec.probe is not None and reachable is not None and reachable.status == "False":
+        return Verdict(_READY, "False", VariantReason.SITE_UNREACHABLE, f"{spec.site} misses its probes")
+    if spec.endpoint.service is None:
+        return Verdict(_READY, "True", VariantReason.ADDRESS_GIVEN, "an address outside the cluster; only its site is probed")
+    if replicas == 0:
+        return Verdict(_READY, "False", VariantReason.NO_READY_ENDPOINT, f"Service {spec.endpoint.service.name} has no ready endpoint")
+    return Verdict(_READY, "True", VariantReason.ENDPOINTS_READY, f"{replicas} ready")
+
+
+def policy_status(
+    policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, summary: StreamSummary | None, now_s: float
+) -> StreamPolicyStatus:
+    """`governing`: the policy that its access site obeys; `summary`: what the active binder there said last."""
+    heard = summary if summary is not None and summary.policy == policy.name else None
+    ready = condition(_policy_ready(policy, site, governing, heard), policy.status.conditions, policy.generation, now_s)
+    if heard is None:
+        last = policy.status.last_decision
+        return StreamPolicyStatus(observed_generation=policy.generation, last_decision=last, conditions=[ready])
+    return StreamPolicyStatus(
+        observed_generation=policy.generation,
+        active_policy=heard.active_policy,
+        streams=heard.streams,
+        shares=_shares(heard.minute),
+        last_decision=heard.last_decision,
+        conditions=[ready],
+    )
+
+
+def _shares(minute: QueryCounts) -> QueryShares | None:
+    known = minute.success + minute.reject + minute.failure
+    if known == 0:
+        return None
+    success, reject, failure = (round(100 * count / known, 1) for count in (minute.success, minute.reject, minute.failure))
+    return QueryShares(success_percent=success, reject_percent=reject, failure_percent=failure, queries=known)
+
+
+def _policy_ready(policy: PolicyObject, site: SiteObject | None, governing: PolicyObject | None, summary: StreamSummary | None) -> Verdict:
+    spec = policy.spec
+    if spec is None:
+        return Verdict(_READY, "False", StreamReason.INVALID_SPEC, policy.invalid)
+    if spec.mode == "Off":
+        return Verdict(_READY, "False", StreamReason.DISABLED, "mode is Off: nothing is bound")
+    if governing is not None and governing.uid != policy.uid:
+        return Verdict(_READY, "False", StreamReason.CONFLICT, f"{governing.name} is older and for the same access site: remove one")
+    if site is None:
+        message = f"there is no InferenceSite {spec.access_site!r} in this namespace"
+        return Verdict(_READY, "False", StreamReason.ACCESS_SITE_NOT_FOUND, message)
+    if site.spec is not None and not site.spec.access:
+        return Verdict(_READY, "False", StreamReason.NOT_AN_ACCESS_SITE, f"set `access: true` in {spec.access_site}")
+    if summary is None:
+        message = "no active binder of this access site answers the operator: is one running, and does the operator know its address?"
+        return Verdict(_READY, "Unknown", StreamReason.BINDER_UNREACHABLE, message)
+    if summary.offers == 0:
+        message = "no variant is ready at a reachable site whose delay from here is known"
+        return Verdict(_READY, "False", StreamReason.NO_OFFERS, message)
+    if summary.model_problem:
+        message = f"{spec.fallback} binds instead of {spec.policy}: {summary.model_problem}"
+        return Verdict(_READY, "False", StreamReason.DEGRADED_TO_FALLBACK, message)
+    if summary.recovering:
+        message = (
+            f"the binder has just started and gives away {spec.recovery_ceiling:g} of capacities until renewals have told what is bound"
+        )
+        return Verdict(_READY, "True", StreamReason.RECOVERING, message)
+    return Verdict(_READY, "True", StreamReason.BINDING, f"{spec.policy} binds streams that enter at {spec.access_site}")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.binding.small import NAMES, OFFERS, stream, view
+from tiphys_models.binding.diagnosis import diagnose, why_none
+from tiphys_models.binding.protocol import Reason, bind
+from tiphys_models.binding.rules import STATIC, StaticPolicy
+
+CLOSEST = StaticPolicy("closest")
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_the_best_feasible_offer_of_a_diagnosis_is_the_one_that_is_bound(name: str) -> None:
+    policy, rng = StaticPolicy(name), np.random.default_rng(3)
+    for _ in range(50):
+        wanted = stream(max_delay_ms=float(rng.uniform(15, 120)), min_accuracy=float(rng.uniform(0, 50)), draw=int(rng.integers(2**60)))
+        seen = view({n: float(rng.uniform(0, 100)) for n in NAMES}, ceiling=0.9)
+        found, bound = diagnose(policy, OFFERS, wanted, seen), bind(policy, OFFERS, wanted, seen)
+        assert found.feasible.any() == (bound.reason is Reason.BOUND)
+        if bound.reason is Reason.BOUND:
+            assert found.feasible[bound.offer]
+            assert found.scores[bound.offer] == found.scores[found.feasible].max()
+
+
+def test_every_refused_offer_names_each_constraint_that_it_breaks() -> None:
+    found = diagnose(CLOSEST, OFFERS, stream(max_delay_ms=30.0, min_accuracy=30.0), view({"edge/yolo": 45.0}, down=("edge/tiny",)))
+    assert {name: found.of(place) for place, name in enumerate(NAMES)} == {
+        "edge/tiny": ["down", "not-accurate"],
+        "edge/yolo": ["too-slow", "full"],
+        "remote/face": ["task", "too-slow"],
+        "remote/tiny": ["too-slow", "not-accurate"],
+        "remote/yolo": ["too-slow"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "seen", "words"),
+    [
+        ({"task": "sing"}, view(), "no offer does the task 'sing'"),
+        ({"task": "recognise"}, view(down=("remote/face",)), "every offer that does this task is down"),
+        (
+            {"max_delay_ms": 12.0},
+            view(),
+            "of 4 offers that do this task and are up, all are too slow (the fastest takes 16.2 ms, 12 are allowed)",
+        ),
+        ({"min_accuracy": 60.0}, view(), "all are not accurate (the best has 47.1, 60 is wanted)"),
+        ({"rate_qps": 1000.0}, view(), "all are full (the most spare capacity is 400.0 queries a second"),
+        ({"min_accuracy": 30.0, "max_delay_ms": 30.0}, view(), "3 are too slow, 2 are not accurate"),
+    ],
+)
+def test_a_stream_that_is_not_bound_is_told_what_is_in_the_way(changed: dict[str, float], seen: object, words: str) -> None:
+    wanted = stream(**changed)
+    assert words in why_none(diagnose(CLOSEST, OFFERS, wanted, seen), wanted)  # type: ignore[arg-type]

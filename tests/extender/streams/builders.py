@@ -1,0 +1,91 @@
+"""A stream binder but its sockets: two sites, some variants, keys, and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+from prometheus_client import CollectorRegistry
+
+from tests.binding.small import DELAYS, NAMES, OFFERS
+from tiphys_extender.binder.refused import Refused
+from tiphys_extender.binder.requests import parse
+from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_extender.streams.chooser import Chooser, Obeyed, loader
+from tiphys_extender.streams.metrics import StreamMetrics
+from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.tokens import Keys
+from tiphys_models.api.stream_policy import StreamPolicySpec
+from tiphys_models.binding.catalogue import Catalogue
+from tiphys_models.domain.clock import ManualClock
+
+KEYS = Keys.of([("k1", "s" * 40)])
+PLATFORM = Tenant("platform", b"", frozenset({"default"}), None)
+OTHER = Tenant("other", b"", frozenset({"default"}), None)
+STRANGER = Tenant("stranger", b"", frozenset({"elsewhere"}), None)
+WANTED = {"task": "detect", "maxDelayMs": 200, "minAccuracy": 20, "rateQps": 10, "sizeKb": 40, "bitRateMbps": 100, "accessDelayMs": 1}
+
+
+def catalogue(*down: str) -> Catalogue:
+    """The offers of `tests.binding.small`, but for these all up."""
+    return Catalogue(OFFERS, OFFERS.network_ms(DELAYS), np.array([name not in down for name in NAMES]), {})
+
+
+def spec(**changed: Any) -> StreamPolicySpec:
+    """Active, whatever is free everywhere, leases of ten seconds."""
+    plain = {"accessSite": "edge", "mode": "Active", "policy": "relative-load", "ceiling": 0.9, "recoveryCeiling": 0.7}
+    return StreamPolicySpec.model_validate(plain | changed)
+
+
+class Binder:
+    """One process's life."""
+
+    def __init__(
+        self, clock: ManualClock | None = None, *, recover: bool = False, keys: Keys = KEYS, site: str = "edge", **policy: Any
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.registry = CollectorRegistry()
+        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(loader(None)), StreamMetrics(self.registry), self.clock)
+        self.streams.publish(catalogue())
+        self.obey(**policy)
+        self.streams.activate(lambda: True, recover=recover)
+
+    def obey(self, **policy: Any) -> None:
+        """A StreamPolicy with these changes."""
+        self.streams.obey(Obeyed("p", 1, spec(**policy)))
+
+    def bind(self, tenant: Tenant = PLATFORM, **changed: Any) -> dict[str, Any]:
+        """The answer."""
+        return self.streams.bind(tenant, parse(Wanted, orjson.dumps(WANTED | changed)))
+
+    def fill(self, **changed: Any) -> list[dict[str, Any]]:
+        """Bind until nothing is left."""
+        bound = []
+        while True:
+            try:
+                bound.append(self.bind(**changed))
+            except Refused as refused:
+                if refused.reason != "no-capacity":
+                    raise
+                return bound
+
+    def renew(self, bound: dict[str, Any], tenant: Tenant = PLATFORM, **said: Any) -> dict[str, Any]:
+        """With the token of an answer."""
+        return self.streams.renew(tenant, bound["id"], parse(Renewal, orjson.dumps({"lease": bound["lease"], **said})))
+
+    def release(self, bound: dict[str, Any], tenant: Tenant = PLATFORM, **said: Any) -> dict[str, Any]:
+        """Over."""
+        return self.streams.release(tenant, bound["id"], parse(Outcome, orjson.dumps(said)))
+
+    @property
+    def loads(self) -> dict[str, float]:
+        """Bound load by offer, those without left out."""
+        return self.streams.loads()["loads"]  # type: ignore[no-any-return]
+
+    def counted(self, name: str, **labels: str) -> float:
+        """The value of a metric."""
+        value = self.registry.get_sample_value(f"tiphys_binder_{name}", labels)
+        assert value is not None, f"no such sample: {name} {labels}"
+        return value

@@ -1,0 +1,305 @@
+"""What is bound, renewed and released, and what becomes of it when the process does not live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.binding.small import NAMES, OFFERS
+from tests.extender.streams.builders import KEYS, OTHER, PLATFORM, STRANGER, Binder, catalogue
+from tiphys_extender.binder.refused import Refused
+from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.streams.decisions import StreamDecisions
+from tiphys_extender.streams.tokens import Keys
+
+CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
+
+
+def refused(reason: str) -> Any:
+    return pytest.raises(Refused, check=lambda error: error.reason == reason)
+
+
+def test_a_stream_gets_an_offer_an_endpoint_and_a_lease_that_counts() -> None:
+    binder = Binder()
+    bound = binder.bind(maxDelayMs=30)
+    assert (bound["site"], bound["variant"]) == ("edge", "tiny")
+    assert bound["expectedLatencyMs"] == pytest.approx(2 * 1 + 3.2 + 2 * 1.5 + 8)
+    assert bound["expiresAt"] == binder.clock.now_s() + 10
+    assert KEYS.read(bound["lease"]).offer == "edge/tiny"
+    assert binder.loads == {"edge/tiny": 10.0}
+    assert binder.release(bound) == {"id": bound["id"], "released": True}
+    assert binder.release(bound)["released"] is False
+    assert binder.loads == {}
+
+
+def test_the_same_key_gets_the_same_offer_and_counts_once() -> None:
+    binder = Binder()
+    first = binder.bind(idempotencyKey="a")
+    binder.bind()
+    assert binder.bind(idempotencyKey="a") == first
+    assert sum(binder.loads.values()) == 20
+    with refused("key-reused"):
+        binder.bind(idempotencyKey="a", rateQps=11)
+    assert binder.bind(OTHER, idempotencyKey="a")["id"] != first["id"], "keys of two tenants have nothing to do with each other"
+    binder.release(first)
+    with refused("released"):
+        binder.bind(idempotencyKey="a")
+
+
+def test_a_stream_that_is_not_renewed_counts_no_longer() -> None:
+    binder = Binder()
+    silent, renewed = binder.bind(), binder.bind()
+    binder.clock.advance(6)
+    assert binder.renew(renewed)["expiresAt"] == binder.clock.now_s() + 10
+    binder.clock.advance(6)
+    binder.streams.tick()
+    assert sum(binder.loads.values()) == 10
+    assert binder.counted("streams_ended_total", how="expired") == 1
+    assert binder.counted("stream_queries_unknown_total") == 10 * 10, "ten seconds at ten queries a second of which nobody said a word"
+    with refused("lease-expired"):
+        binder.renew(silent)
+
+
+def test_counts_are_totals_so_that_a_renewal_that_is_sent_twice_counts_once() -> None:
+    binder = Binder(policy="closest")
+    bound = binder.bind()
+    binder.clock.advance(5)
+    again = binder.renew(bound, served=40, late=3)
+    binder.renew(bound, served=40, late=3)
+    binder.renew(again, served=80, late=3, refused=2)
+    found = {
+        outcome: binder.counted("stream_queries_total", outcome=outcome, policy="closest") for outcome in ("served", "late", "refused")
+    }
+    assert found == {"served": 80, "late": 3, "refused": 2}
+    assert binder.counted("site_queries_total", outcome="served", site="edge") == 80
+    minute = binder.streams.summary().minute
+    assert (minute.success, minute.failure, minute.unknown) == (80, 5, 0)
+    binder.clock.advance(3)
+    binder.release(again)
+    assert binder.streams.summary().minute.unknown == 30, "three seconds of which the release said nothing"
+
+
+def test_nothing_is_bound_to_a_site_from_the_moment_it_is_down_and_its_streams_are_told() -> None:
+    binder = Binder(policy="closest")
+    bound = binder.bind()
+    assert bound["site"] == "edge"
+    binder.streams.publish(catalogue("edge/tiny", "edge/yolo"))
+    assert binder.bind()["site"] == "remote"
+    assert binder.renew(bound)["up"] is False
+    binder.streams.publish(catalogue())
+    assert binder.renew(bound)["up"] is True
+
+
+def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
+    binder = Binder()
+    with pytest.raises(Refused, match="all are too slow") as infeasible:
+        binder.bind(maxDelayMs=5)
+    assert (infeasible.value.reason, infeasible.value.status) == ("infeasible", 422)
+    bound = binder.fill()
+    assert set(binder.loads) == {"edge/tiny", "edge/yolo", "remote/tiny", "remote/yolo"}
+    assert all(0.9 * CAPACITY[name] - 10 < load <= 0.9 * CAPACITY[name] for name, load in binder.loads.items())
+    with pytest.raises(Refused, match="all are full") as full:
+        binder.bind(idempotencyKey="late")
+    assert full.value.status == 429
+    assert full.value.retry_after_s is not None
+    told = binder.streams.explain(PLATFORM, full.value.about)["decision"]
+    assert told["outcome"] == "NoCapacity"
+    assert {offer["offer"]: offer["refusedBy"] for offer in told["offers"]}["edge/tiny"] == ["full"]
+    chosen = binder.streams.explain(PLATFORM, bound[0]["id"])
+    assert chosen["offer"] == chosen["decision"]["chosen"] == chosen["decision"]["offers"][0]["offer"], "feasible ones first, best first"
+    with refused("unknown-binding"):
+        binder.streams.explain(OTHER, bound[0]["id"])
+    binder.release(bound[0])
+    assert binder.bind(idempotencyKey="late"), "a refusal is no answer to keep: there is room now"
+
+
+def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
+    binder = Binder(policy="closest")
+    binder.streams.decisions = StreamDecisions(3)
+    bound = binder.bind(idempotencyKey="a", application="cars")
+    with refused("infeasible"):
+        binder.bind(maxDelayMs=5)
+    page = binder.streams.decisions.after(0)
+    assert [(item["seq"], item["outcome"], item["offer"]) for item in page["items"]] == [(1, "Bound", "edge/tiny"), (2, "Infeasible", None)]
+    assert (page["items"][0]["id"], page["items"][0]["application"], page["items"][0]["policy"]) == (bound["id"], "cars", "closest")
+    for _ in range(3):
+        binder.bind()
+    page = binder.streams.decisions.after(2)
+    assert (page["first"], page["last"], [item["seq"] for item in page["items"]]) == (3, 5, [3, 4, 5])
+    assert binder.streams.decisions.after(5)["items"] == []
+
+
+def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_than_its_capacity() -> None:
+    first = Binder()
+    bound = first.fill(rateQps=7)
+    before = first.loads
+    second = Binder(first.clock, recover=True)
+    assert second.streams.summary().recovering
+    new = second.fill(rateQps=7)  # before a single renewal: it cannot know what is bound
+    assert new, "what lies above the ceiling is certainly free"
+    for answer in bound:
+        for _ in range(2):
+            assert second.renew(answer)["id"] == answer["id"]
+    assert second.counted("streams_relearned_total") == len(bound)
+    assert len(second.streams.ledger.open) == len(bound) + len(new)
+    assert {name: second.loads[name] >= before[name] for name in before} == dict.fromkeys(before, True)
+    assert all(load <= CAPACITY[name] for name, load in second.loads.items())
+    second.clock.advance(9)
+    for answer in [*bound, *new]:
+        second.renew(answer)
+    second.clock.advance(2)
+    assert not second.streams.summary().recovering
+    with refused("no-capacity"):
+        second.bind()
+
+
+def test_who_follows_nobody_need_not_be_careful() -> None:
+    careful, free = Binder(recover=True), Binder(recover=False)
+    assert len(careful.fill()) < len(free.fill())
+
+
+def test_while_recovering_a_key_of_a_renewed_stream_is_not_bound_again() -> None:
+    first = Binder()
+    bound = first.bind(idempotencyKey="a")
+    second = Binder(first.clock, recover=True)
+    second.renew(bound)
+    again = second.bind(idempotencyKey="a")
+    assert (again["id"], again["site"], again["variant"]) == (bound["id"], bound["site"], bound["variant"])
+    assert sum(second.loads.values()) == 10
+
+
+def test_after_a_restart_only_what_came_since_is_counted() -> None:
+    first = Binder(policy="closest")
+    bound = first.renew(first.bind(), served=100)
+    second = Binder(first.clock, recover=True)
+    second.renew(bound, served=130)
+    assert second.counted("stream_queries_total", outcome="served", policy="closest") == 30
+
+
+def test_tokens_that_are_not_for_this_binder_this_stream_or_this_tenant_are_refused() -> None:
+    binder = Binder()
+    bound, more = binder.bind(), binder.bind()
+    with refused("other-access-site"):
+        Binder(binder.clock, site="remote").renew(bound)
+    with refused("lease-invalid"):
+        Binder(binder.clock, keys=Keys.of([("k2", "t" * 40)])).renew(bound)
+    with refused("lease-invalid"):
+        binder.renew(bound | {"id": more["id"]})
+    with refused("lease-invalid"):
+        binder.renew(bound, OTHER)
+    late = Binder(binder.clock)
+    binder.clock.advance(11)
+    with refused("lease-expired"):
+        late.renew(bound)
+    assert late.loads == {}
+
+
+def test_released_streams_do_not_come_back_by_a_late_renewal() -> None:
+    binder = Binder()
+    bound = binder.bind()
+    binder.release(bound)
+    with refused("released"):
+        binder.renew(bound)
+    successor = Binder(binder.clock, recover=True)
+    successor.release(bound)
+    with refused("released"):
+        successor.renew(bound)
+
+
+def test_load_that_other_binders_report_counts_until_they_are_forgotten() -> None:
+    binder = Binder()
+    binder.streams.hear("remote", {"edge/tiny": 89.0, "edge/yolo": 45.0, "gone/x": 1.0})
+    assert binder.bind(maxDelayMs=200, rateQps=10)["site"] == "remote"
+    with refused("no-capacity"):
+        binder.bind(maxDelayMs=30)
+    assert binder.loads == {"remote/tiny": 10.0}, "it is not ours to report"
+    binder.streams.forget("remote")
+    assert binder.bind(maxDelayMs=30)["site"] == "edge"
+
+
+def test_leases_survive_other_offers_and_count_again_when_theirs_comes_back() -> None:
+    binder = Binder(policy="closest")
+    bound = binder.bind()
+    full = catalogue()
+    gone = type(OFFERS)(o for o in OFFERS.all if o.site.name == "remote")
+    remote = [place for place, name in enumerate(NAMES) if name.startswith("remote")]
+    binder.streams.publish(type(full)(gone, full.network_ms[remote], full.up[remote], {}))
+    assert binder.loads == {}
+    assert binder.renew(bound)["up"] is False
+    assert binder.registry.get_sample_value("tiphys_binder_site_streams_total", {"site": "edge"}) is None, "series of sites end with them"
+    binder.streams.publish(full)
+    assert binder.loads == {"edge/tiny": 10.0}
+
+
+def test_standing_by_says_so_and_forgets() -> None:
+    binder = Binder()
+    bound = binder.bind()
+    binder.streams.stand_by()
+    asks: list[Callable[[], dict[str, Any]]] = [binder.bind, lambda: binder.renew(bound), lambda: binder.release(bound)]
+    for ask in asks:
+        with pytest.raises(Refused) as raised:
+            ask()
+        assert (raised.value.reason, raised.value.status, raised.value.retry_after_s) == ("standby", 503, 1)
+    binder.streams.activate(lambda: True, recover=True)
+    assert binder.loads == {}
+    binder.renew(bound)
+    assert sum(binder.loads.values()) == 10
+
+
+def test_a_lease_that_was_lost_a_moment_ago_is_noticed_before_anything_is_bound() -> None:
+    binder, held = Binder(), [True]
+    binder.streams.activate(lambda: held[0], recover=False)
+    binder.bind()
+    held[0] = False
+    with refused("standby"):
+        binder.bind()
+
+
+def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
+    binder = Binder()
+    with refused("namespace-forbidden"):
+        binder.bind(STRANGER)
+    small = Tenant("small", b"", frozenset({"default"}), None, max_streams=2)
+    bound = [binder.bind(small), binder.bind(small)]
+    with refused("too-many-streams"):
+        binder.bind(small)
+    binder.bind(PLATFORM)
+    binder.release(bound[0], small)
+    binder.bind(small)
+
+
+def test_mode_off_the_kill_switch_and_a_missing_policy_bind_nothing_but_renew() -> None:
+    binder = Binder()
+    bound = binder.bind()
+    binder.obey(mode="Off")
+    with refused("switched-off"):
+        binder.bind()
+    assert not binder.streams.summary().active
+    binder.obey()
+    binder.streams.enabled = lambda: False  # the kill switch
+    with refused("switched-off"):
+        binder.bind()
+    assert binder.renew(bound)["up"] is True
+    binder.streams.obey(None)
+    with refused("not-ready"):
+        binder.bind()
+    assert binder.renew(bound)["up"] is True
+
+
+def test_a_wall_clock_that_jumps_ends_no_lease() -> None:
+    class Jumping:
+        ahead_s = 0.0
+
+        def now_s(self) -> float:
+            return 1e9 + self.ahead_s
+
+        def monotonic_s(self) -> float:
+            return 5.0
+
+    clock = Jumping()
+    binder = Binder(clock)  # type: ignore[arg-type]
+    bound = binder.bind()
+    clock.ahead_s = 3600.0
+    assert binder.renew(bound)["expiresAt"] == 1e9 + 10

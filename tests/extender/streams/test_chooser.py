@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.binding.small import OFFERS
+from tests.extender.streams.builders import Binder, spec
+from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.tokens import Counts
+from tiphys_extender.streams.window import Shares, Tally, counted, shares
+from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.binding.agent import ACTIONS, BINS, FEATURES, Agent, load_agent
+from tiphys_models.domain.errors import ArtifactRefused
+
+ASET = load_agent(SHIPPED / "aset.json")
+
+
+class Fixed:
+    """An agent's place, taken by one that does as the test says."""
+
+    def __init__(self, action: int | Exception) -> None:
+        self.action, self.seen = action, np.zeros(0)
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        self.seen = features
+        if isinstance(self.action, Exception):
+            raise self.action
+        return np.eye(len(ACTIONS))[[self.action]] * 100.0
+
+
+def agent(network: Fixed) -> Agent:
+    return Agent("aset", ASET.policies, network, np.zeros(FEATURES), np.ones(FEATURES), ASET.base, 0.2)  # type: ignore[arg-type]
+
+
+def turned(chooser: Chooser, now_s: float = 5.0) -> None:
+    chooser.turn(OFFERS, np.zeros(len(OFFERS)), np.zeros(BINS), Tally(0.0), now_s)
+
+
+def test_a_static_policy_is_obeyed_and_never_asked_about() -> None:
+    chooser = Chooser(loader(None))
+    chooser.obey(spec(policy="farthest"), 1.0)
+    turned(chooser)
+    assert (chooser.policy.name, chooser.fallback, chooser.changed_s) == ("farthest", "", 1.0)
+
+
+def test_the_shipped_agent_begins_with_its_best_fixed_action() -> None:
+    chooser = Chooser(loader(None))
+    chooser.obey(spec(policy="aset"), 1.0)
+    assert chooser.policy.name == ACTIONS[ASET.base]
+    turned(chooser)
+    assert chooser.fallback == ""
+
+
+def test_an_agent_names_the_policy_of_every_window() -> None:
+    network = Fixed(ACTIONS.index("closest"))
+    chooser = Chooser(lambda policy, model: agent(network))
+    chooser.obey(spec(policy="aset"), 0.0)
+    turned(chooser, 5.0)
+    assert (chooser.policy.name, chooser.reason, chooser.changed_s) == ("closest", "aset chose closest", 5.0)
+    network.action = ACTIONS.index("farthest")
+    turned(chooser, 10.0)
+    turned(chooser, 15.0)
+    assert (chooser.policy.name, chooser.changed_s) == ("farthest", 10.0), "the time of the last change"
+    assert network.seen.size == FEATURES
+
+
+@pytest.mark.parametrize(("reason", "fallback"), [("Missing", "weights-missing"), ("DigestMismatch", "weights-refused")])
+def test_weights_that_cannot_be_had_leave_the_fallback_with_a_reason(reason: str, fallback: str) -> None:
+    def load(policy: str, model: str) -> Agent:
+        raise ArtifactRefused(reason, "no")
+
+    chooser = Chooser(load)
+    chooser.obey(spec(policy="aset", fallback="closest"), 1.0)
+    turned(chooser)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", fallback)
+    chooser.obey(spec(policy="farthest"), 2.0)
+    assert (chooser.policy.name, chooser.fallback) == ("farthest", "")
+
+
+def test_an_agent_that_fails_leaves_the_fallback_until_it_works_again() -> None:
+    network = Fixed(ValueError("shapes"))
+    chooser = Chooser(lambda policy, model: agent(network))
+    chooser.obey(spec(policy="aset", fallback="cheaper"), 0.0)
+    turned(chooser, 5.0)
+    assert (chooser.policy.name, chooser.fallback) == ("cheaper", "agent-failed")
+    network.action = ASET.base
+    turned(chooser, 10.0)
+    assert (chooser.policy.name, chooser.fallback) == (ACTIONS[ASET.base], "")
+
+
+def test_the_summary_tells_the_operator_why_the_fallback_binds() -> None:
+    binder = Binder(policy="aset", model="nobody-has-it")
+    binder.bind()
+    binder.streams.tick()
+    summary = binder.streams.summary()
+    assert (summary.active_policy, summary.model_problem, summary.streams) == ("relative-load", "weights-missing", 1)
+    assert binder.counted("stream_fallback", reason="weights-missing") == 1
+    assert summary.last_decision is not None
+    assert summary.last_decision.policy == "relative-load"
+    assert {site.site: site.streams for site in summary.sites} == {"edge": 0, "remote": 1}
+
+
+def test_shares_add_up_to_one() -> None:
+    tally = Tally(0.0, asked_qps=100.0, rejected_qps=20.0, counts=Counts(60, 10, 10))
+    found = shares([tally])
+    assert (found.success, found.reject, found.failure) == pytest.approx((0.8 * 0.75, 0.2, 0.8 * 0.25))
+    assert shares([Tally(0.0)]) == Shares(1.0, 0.0, 0.0)
+    numbers = counted([tally])
+    assert (numbers.success, numbers.failure, numbers.reject) == (60, 20, 20), "as much for their rates as the bound ones"

@@ -1,0 +1,85 @@
+"""What binders of other access sites say, over real HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tests.extender.streams.builders import Binder
+from tiphys_extender.streams.others import LOADS, Others
+
+TOKEN = "the-token-of-the-status-pages"
+
+
+class Other:
+    """A binder of another access site; what it says is set by the test."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {"accessSite": "remote", "active": True, "loads": {"edge/tiny": 80.0}}
+        self.tokens: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers["Authorization"])
+        return web.json_response(self.answer)
+
+
+@contextlib.asynccontextmanager
+async def asking(binder: Binder, other: Other, directory: Path) -> AsyncGenerator[tuple[Others, aiohttp.ClientSession]]:
+    app = web.Application()
+    app.router.add_get(LOADS, other.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (directory / "token").write_text(TOKEN)
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Others(binder.streams, [url], directory / "token"), session
+    finally:
+        await runner.cleanup()
+
+
+def site_of_next(binder: Binder) -> str:
+    return str(binder.bind(rateQps=15, maxDelayMs=200, minAccuracy=20)["site"])
+
+
+async def test_what_others_have_bound_counts_and_what_they_have_released_does_not(tmp_path: Path) -> None:
+    binder, other = Binder(policy="closest"), Other()
+    other.answer["loads"]["edge/yolo"] = 50.0
+    async with asking(binder, other, tmp_path) as (others, session):
+        assert site_of_next(binder) == "edge"
+        await others.round(session)
+        assert site_of_next(binder) == "remote"
+        assert other.tokens == [f"Bearer {TOKEN}"]
+        other.answer["loads"] = {}
+        await others.round(session)
+        assert site_of_next(binder) == "edge"
+
+
+async def test_a_binder_that_falls_silent_counts_for_ten_rounds(tmp_path: Path) -> None:
+    binder, other = Binder(policy="closest"), Other()
+    other.answer["loads"] |= {"edge/tiny": 100.0, "edge/yolo": 50.0}
+    async with asking(binder, other, tmp_path) as (others, session):
+        await others.round(session)
+        nonsense: list[Any] = [[], {}, {"accessSite": "remote", "active": True, "loads": {"edge/tiny": "much"}}, *([None] * 6)]
+        for said in nonsense:
+            other.answer = said
+            await others.round(session)
+        assert site_of_next(binder) == "remote"
+        await others.round(session)
+        assert site_of_next(binder) == "edge"
+
+
+async def test_a_standby_of_the_same_access_site_and_one_that_does_not_bind_are_no_load(tmp_path: Path) -> None:
+    binder, other = Binder(policy="closest"), Other()
+    full = {"edge/tiny": 100.0, "edge/yolo": 50.0}
+    async with asking(binder, other, tmp_path) as (others, session):
+        for said in ({"accessSite": "edge", "active": True}, {"accessSite": "remote", "active": False}):
+            other.answer = {**said, "loads": full}
+            await others.round(session)
+            assert site_of_next(binder) == "edge"

@@ -1,0 +1,260 @@
+"""The loop against real small HTTP servers and an API server of a few lines: what is written, when, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from tests.operator.binding.small import SERVICE, endpoint_slice, policy, site, variant
+from tests.operator.binding.test_probes import Site, serving
+from tests.operator.binding.test_verdicts import SUMMARY
+from tests.operator.scaling.test_window import Unfenced
+from tiphys_models.api.inference_site import Probe
+from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.leases import LeaseLost
+from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_operator.binding.loop import BindingLoop, BindingOptions
+from tiphys_operator.binding.prober import Prober
+from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.summaries import FRESH_S, SummaryReader
+from tiphys_operator.metrics import OperatorMetrics
+
+WITHIN_S = 20.0
+"""For things that take milliseconds, on a machine that may be busy."""
+
+
+class Kube:
+    """Objects with statuses; a watch tells of every change."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        self.objects = {(_plural(obj), obj["metadata"]["name"]): obj for obj in objects}
+        self.watchers: list[tuple[str, asyncio.Queue[dict[str, Any]]]] = []
+        self.writes: list[str] = []
+        self.watched: list[str] = []
+        self.refuse: ApiError | None = None
+        self._version = 1
+
+    async def pages(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> AsyncGenerator[dict[str, Any], None]:
+        plural = path.rpartition("/")[2]
+        self.watched.append(plural)
+        yield {"metadata": {"resourceVersion": "1"}, "items": [_copy(obj) for (kind, _), obj in self.objects.items() if kind == plural]}
+
+    async def watch(self, path: str, *args: Any, **limits: Any) -> AsyncGenerator[dict[str, Any], None]:
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.watchers.append((path.rpartition("/")[2], queue))
+        while True:
+            yield await queue.get()
+
+    def put(self, obj: dict[str, Any]) -> Any:
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[_plural(obj), obj["metadata"]["name"]] = obj
+        for plural, queue in self.watchers:
+            if plural == _plural(obj):
+                queue.put_nowait({"type": "MODIFIED", "object": _copy(obj)})
+        return _copy(obj)
+
+    async def apply(self, path: str, body: Any, field_manager: str, **rest: Any) -> Any:
+        plural, name, _ = path.rsplit("/", 2)
+        obj = self.objects[plural.rpartition("/")[2], name]
+        if self.refuse is not None:
+            raise self.refuse
+        if body["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", path)
+        self.writes.append(name)
+        return self.put({**obj, "metadata": dict(obj["metadata"]), "status": _copy(body["status"])})
+
+    def reason(self, plural: str, name: str) -> str:
+        conditions = self.objects[plural, name]["status"].get("conditions") or [{"reason": ""}]
+        return str(conditions[0]["reason"])
+
+
+def _plural(obj: dict[str, Any]) -> str:
+    return (
+        "endpointslices" if "addressType" in obj else obj["kind"].lower().removesuffix("y") + ("ies" if obj["kind"].endswith("y") else "s")
+    )
+
+
+def _copy(obj: Any) -> Any:
+    return json.loads(json.dumps(obj))
+
+
+class Running:
+    def __init__(self, kube: Kube, **options: Any) -> None:
+        client, self.metrics = cast("KubeClient", kube), OperatorMetrics()
+        self.writer = Unfenced(client, self.metrics)
+        self.loop = BindingLoop(client, self.writer, self.metrics, SystemClock(), BindingOptions(**options))
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"tiphys_operator_binding_{name}", labels)
+
+
+@asynccontextmanager
+async def running(kube: Kube, **options: Any) -> AsyncIterator[Running]:
+    made = Running(kube, **options)
+    task = asyncio.create_task(made.loop.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        results = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError), results
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():  # noqa: ASYNC110 - what is waited for happens in another task's sockets
+            await asyncio.sleep(0.01)
+
+
+def probed(name: str, server: Site) -> dict[str, Any]:
+    return site(name, access=True, probe={"url": server.url, "intervalSeconds": 1, "timeoutSeconds": 1})
+
+
+@pytest.mark.slow  # a second between two probes is the least
+async def test_a_site_that_misses_two_probes_is_down_and_so_are_its_variants() -> None:
+    async with serving() as server:
+        kube = Kube(probed("a1", server), variant())
+        async with running(kube, access_site="a1") as made:
+            await until(lambda: kube.reason("inferencesites", "a1") == "Probed")
+            await until(lambda: kube.reason("modelvariants", "yolo") == "AddressGiven")
+            server.status = 503
+            await until(lambda: kube.reason("inferencesites", "a1") == "ProbesMissed")
+            await until(lambda: kube.reason("modelvariants", "yolo") == "SiteUnreachable")
+            assert (made.sample("probes_total", result="missed") or 0) >= 2
+            await until(lambda: made.sample("site_up", site="n/a1") == 0)
+            server.status = 200
+            await until(lambda: kube.reason("inferencesites", "a1") == "Probed")
+            assert [event.reason for event in made.writer.events if event.about.name == "a1"] == ["ProbesMissed", "Probed"]
+
+
+async def test_nothing_is_written_twice() -> None:
+    kube = Kube(site(), variant(), policy(mode="Off"))
+    async with running(kube) as made:
+        await until(lambda: len(kube.writes) == 3)
+        kube.put(kube.objects["inferencesites", "a1"])
+        kube.put(site("a2"))
+        await until(lambda: "a2" in kube.writes)
+        assert sorted(kube.writes) == ["a1", "a2", "streams", "yolo"]
+        assert made.sample("policies", mode="Off", ready="False") == 1
+
+
+async def test_replicas_follow_the_endpoints_of_a_service() -> None:
+    kube = Kube(site(), variant(endpoint=SERVICE), endpoint_slice("s", "yolo", "10.0.0.1", "10.0.0.2"))
+    async with running(kube):
+        await until(lambda: kube.objects["modelvariants", "yolo"]["status"].get("replicas") == 2)
+        await until(lambda: any(plural == "endpointslices" for plural, _ in kube.watchers))
+        kube.put(endpoint_slice("s", "yolo", "10.0.0.1", ready=False))
+        await until(lambda: kube.reason("modelvariants", "yolo") == "NoReadyEndpoint")
+
+
+async def test_endpoints_are_watched_only_if_a_variant_is_a_service() -> None:
+    kube = Kube(site(), variant())
+    async with running(kube):
+        await until(lambda: kube.reason("modelvariants", "yolo") == "AddressGiven")
+        assert "endpointslices" not in kube.watched
+
+
+@asynccontextmanager
+async def binders(answers: dict[str, Any]) -> AsyncIterator[tuple[str, ...]]:
+    async def summary(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        return web.json_response(answers[request.url.host or ""])
+
+    app = web.Application()
+    app.router.add_get("/v1/bindings/summary", summary)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    for address in answers:
+        await web.TCPSite(runner, address, 0).start()
+    try:
+        yield tuple(f"http://{host}:{port}" for host, port, *_ in runner.addresses)
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    return path
+
+
+async def test_a_policy_hears_from_the_binder_that_is_active(token_file: Path) -> None:
+    kube = Kube(site(access=True, delays=[{"from": "a1", "meanMs": 1}]), variant(), policy())
+    async with (
+        binders({"127.0.0.2": SUMMARY | {"active": False, "streams": 99}, "127.0.0.3": SUMMARY}) as urls,
+        running(kube, binder_urls=urls, token_file=token_file),
+    ):
+        await until(lambda: kube.reason("streampolicies", "streams") == "Binding")
+        assert kube.objects["streampolicies", "streams"]["status"]["streams"] == 3
+
+
+async def test_a_binder_that_falls_silent_is_believed_for_a_while_only(token_file: Path) -> None:
+    answers: dict[str, Any] = {"127.0.0.2": SUMMARY}
+    metrics, clock = OperatorMetrics(), ManualClock()
+    async with binders(answers) as urls, SummaryReader(urls, token_file, metrics.binding, clock) as reader:
+        await reader.pull()
+        answers["127.0.0.2"] = {"not": "a summary"}
+        clock.advance(FRESH_S)
+        await reader.pull()
+        heard = reader.of("n", "a1")
+        assert heard is not None
+        assert heard.streams == 3
+        clock.advance(0.1)
+        assert reader.of("n", "a1") is None
+    assert metrics.registry.get_sample_value("tiphys_operator_binding_errors_total", {"reason": "summary-failed"}) == 1
+
+
+async def test_a_policy_without_a_binder_says_so() -> None:
+    kube = Kube(site(access=True), policy())
+    async with running(kube):
+        await until(lambda: kube.reason("streampolicies", "streams") == "BinderUnreachable")
+
+
+async def test_a_prober_that_dies_of_a_mistake_ends_the_loop() -> None:
+    class Mistaken(Probes):
+        async def round_trip_ms(self, probe: Probe) -> float:
+            raise ZeroDivisionError
+
+    prober = Prober(Mistaken(), OperatorMetrics().binding, SystemClock(), lambda: None)
+    prober.follow({"uid": Probe(host="127.0.0.2", port=1)})
+
+    def dead() -> bool:
+        prober.check()
+        return False
+
+    with pytest.raises(ZeroDivisionError):
+        await until(dead)
+    await prober.close()
+
+
+async def test_a_write_that_fails_is_tried_again() -> None:
+    kube = Kube(site())
+    kube.refuse = ApiError(500, "InternalError", "on purpose")
+    async with running(kube) as made:
+        await until(lambda: (made.sample("errors_total", reason="api-error") or 0) > 0)
+        kube.refuse = None
+        await until(lambda: kube.reason("inferencesites", "a1") == "NotProbed")
+
+
+async def test_an_operator_that_lost_its_lease_writes_nothing_more() -> None:
+    kube = Kube(site())
+    made = Running(kube)
+
+    async def lost(request: Any) -> Any:
+        request.close()
+        raise LeaseLost("over")
+
+    made.writer.fenced = lost  # type: ignore[method-assign]
+    with pytest.raises(LeaseLost):
+        async with asyncio.timeout(WITHIN_S):
+            await made.loop.run()
+    assert kube.writes == []
