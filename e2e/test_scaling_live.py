@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +12,19 @@ from typing import Any
 
 import pytest
 from tests.chart.rendering import render
+from tests.publications import write_agent
+from typer.testing import CliRunner
 
 from e2e.conftest import ready_nodes, wait_until
 from e2e.operators import OperatorProcess, grant
 from e2e.policies import install_crd
-from e2e.scaled import Proxy, Service, Workload
+from e2e.scaled import GROUP, Proxy, Service, Workload
+from tiphys_cli.app import app
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import B8MS, create_nodes, delete_nodes, fleet
 from tiphys_cli.cluster.options import PrometheusOptions, ScrapeJob
+from tiphys_cli.train.transitions import pull
+from tiphys_models.scaling.learned import moves_of
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(240)]
 
@@ -50,9 +56,11 @@ class Scene:
     access: Path
     prometheus_url: str
     logs: Path
+    admin: Path
+    token: Path
 
     def operator(self, identity: str = "operator-0", kubeconfig: Path | None = None) -> OperatorProcess:
-        settings = LEASE | {"PROMETHEUS_URL": self.prometheus_url}
+        settings = LEASE | {"PROMETHEUS_URL": self.prometheus_url, "TOKEN_FILE": str(self.token)}
         return OperatorProcess(kubeconfig or self.access, self.own, self.logs / f"{identity}.log", identity=identity, settings=settings)
 
     def until(self, condition: Any, what: str, deadline_s: float = REACTION_S) -> None:
@@ -74,7 +82,9 @@ def scene(local: LocalCluster, namespace: str, tmp_path: Path) -> Iterator[Scene
         name = f"prometheus-{namespace}"
         url = local.start_prometheus(PrometheusOptions(jobs=(ScrapeJob("web", service.url),), scrape_interval_s=1.0, name=name))
         try:
-            yield Scene(web, service, own, access, url, tmp_path)
+            token = tmp_path / "token"
+            token.write_text("secret")
+            yield Scene(web, service, own, access, url, tmp_path, local.kubeconfig, token)
         finally:
             local.stop_process(name)
             local.api.delete(f"/api/v1/namespaces/{own}")
@@ -189,6 +199,72 @@ def test_a_size_that_a_node_never_gives_is_taken_back_and_not_asked_for_again(sc
         assert asked() == "100m"
         assert "cpu-up: NodeCapacity" in web.decision()["masked"]
         assert web.condition("Limited") == ("True", "ByMask")
+
+
+def _publish(scene: Scene, action: str, directory: Path) -> str:
+    """A `combined` agent that finds one action best, as LearnedModel `mine`; its digest."""
+    directory.mkdir()
+    card = write_agent(directory, moves_of("combined").actions.index(action))
+    arguments = ["model", "publish", str(card), "--name", "mine", "--stage", "active", "--namespace", scene.own]
+    result = CliRunner().invoke(app, [*arguments, "--kubeconfig", str(scene.admin)])
+    assert result.exit_code == 0, result.stderr
+    return str(json.loads(card.read_text())["sha256"])
+
+
+def _published(scene: Scene) -> list[dict[str, Any]]:
+    """Conditions of the LearnedModel."""
+    found = scene.web.api.get(f"{GROUP}/namespaces/{scene.own}/learnedmodels/mine")
+    return list((found.get("status") or {}).get("conditions") or ())
+
+
+def test_a_published_agent_decides_teaches_is_rolled_back_and_replaced_without_a_restart(scene: Scene, tmp_path: Path) -> None:
+    web = scene.web
+    web.create(1, POOL)
+    scene.service.rate = 60.0  # takes 120m; three times what the rule buys is 400m
+    wait_until(lambda: web.limits() == [100], 30, "the pod runs")
+    wasteful = _publish(scene, "rule x 3", tmp_path / "wasteful")
+    agent = BLIND | {"kind": "combined", "model": "mine", "learning": "Collect", "rollback": {"windows": 4, "marginPercent": 5}}
+    with scene.operator() as operator:
+        web.create_policy("Active", agent=agent)
+        scene.until(lambda: web.condition("ModelLoaded") == ("True", "ModelLoaded"), "the model is taken")
+        assert web.status()["agent"]["digest"] == wasteful
+        sound = {("Accepted", "True"), ("Loaded", "True")}
+        scene.until(lambda: {(c["type"], c["status"]) for c in _published(scene)} == sound, "it says so")
+        scene.until(lambda: web.condition("RolledBack") == ("True", "WorseThanRule"), "the rule takes over from an agent that wastes")
+        assert (web.decision()["agent"], web.decision().get("modelDigest", "")) == ("rule", "")
+        assert operator.metric("tiphys_operator_scaling_rollbacks_total") == 1
+        scene.until(lambda: operator.metric("tiphys_operator_scaling_rolled_back") == 1, "it is counted")
+
+        assert operator.get("/v1/scaling/transitions")[0] == 401
+        url = f"http://127.0.0.1:{operator.port}"
+        key, replay = f"{web.namespace}/{web.name}", tmp_path / "replay"
+        both = {wasteful, ""}
+        scene.until(
+            lambda: {t.digest for t in pull(url, scene.token, key, replay).transitions} == both, "agent's and rule's steps are served"
+        )
+        steps = pull(url, scene.token, key, replay).transitions
+        first = next(t for t in steps if t.digest == wasteful)
+        assert moves_of("combined").actions[first.wanted] == "rule x 3"
+        assert sorted({t.number for t in steps}) == sorted(t.number for t in steps), "each once, however often it was read"
+
+        level = _publish(scene, "rule x 1", tmp_path / "level")
+        scene.until(
+            lambda: web.condition("RolledBack")[0] == "False" and web.decision().get("modelDigest") == level, "other weights decide"
+        )
+        events = web.api.items(f"/api/v1/namespaces/{web.namespace}/events", fieldSelector="involvedObject.kind=ScalingPolicy")
+        assert {"ModelLoaded", "WorseThanRule"} <= {event["reason"] for event in events}
+
+        web.change_policy(agent={"learning": "Frozen"})
+        scene.until(lambda: web.status()["observedGeneration"] == 2, "it is frozen")
+        newer = _publish(scene, "rule x 1.06", tmp_path / "newer")
+        operator.signal(signal.SIGKILL)
+        operator.wait(REACTION_S)
+    with scene.operator("operator-1"):
+        number = web.decision()["number"]
+        scene.until(lambda: web.decision()["number"] >= number + 2, "a successor decides")
+        assert web.decision()["modelDigest"] == level
+        web.change_policy(agent={"learning": "Collect"})
+        scene.until(lambda: web.decision().get("modelDigest") == newer, "it takes the newer version once it may")
 
 
 POINTS = [

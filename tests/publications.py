@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from tiphys_cli.model.publishing import publication
+from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.artifacts.untrained import write_untrained
+from tiphys_models.scaling.learned import moves_of
+from tiphys_models.scaling.settings import RULE
+from tiphys_models.selectors.network import Network
 
 Object = dict[str, Any]
 OWN = "tiphys-system"
@@ -24,6 +29,23 @@ def published(directory: Path, name: str = "m", seed: int = 0, stage: Any = "act
     """ConfigMap and LearnedModel of random weights."""
     write_untrained(directory, "card", np.random.default_rng(seed))
     made = publication(directory / "card.json", name, OWN, stage)
+    config_map, model = deepcopy(dict(made.config_map)), deepcopy(dict(made.model))
+    model["metadata"] |= {"uid": f"uid-{name}", "generation": 1}
+    return config_map, model
+
+
+def write_agent(directory: Path, action: int, **card: Any) -> Path:
+    """Artifact of a `combined` agent that finds one action best, whatever it sees; its card."""
+    moves, width = moves_of("combined", asdict(RULE)), len(moves_of("combined").actions)
+    arrays = Network([(np.zeros((moves.width, width)), np.eye(width)[action])]).arrays()
+    said = {"hidden": (), "dueling": False, "rule": {k: float(v) for k, v in asdict(RULE).items()}, "price": 12.0} | card
+    write_tensors(directory, "agent", "combined", moves.schema, arrays, **said)
+    return directory / "agent.json"
+
+
+def published_agent(directory: Path, name: str = "m", stage: Any = "active", action: int = 3, **card: Any) -> tuple[Object, Object]:
+    """The same of such an agent."""
+    made = publication(write_agent(directory, action, **card), name, OWN, stage)
     config_map, model = deepcopy(dict(made.config_map)), deepcopy(dict(made.model))
     model["metadata"] |= {"uid": f"uid-{name}", "generation": 1}
     return config_map, model

@@ -57,6 +57,10 @@ class LearnedModels:
         except InvalidInput as error:
             self._store.refuse(Source.LEARNED, name, ArtifactRefused("InvalidSpec", f"{name}: {error}"))
             return
+        if spec.for_scaling:  # the operator serves it
+            self._remove(name)
+            self._uids[name] = uid
+            return
         former = self._wanted.get(name)
         self._wanted[name] = _Wanted(uid, spec)
         self._store.set_stage(name, spec.stage)

@@ -26,7 +26,9 @@ from tiphys_operator.observer import POLICIES_PATH, Observer
 from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.loop import ScalingLoop
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.selection.checkpoint import Checkpoint
 from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.selection.prices import read_prices
@@ -74,6 +76,7 @@ class Operator:
             self._prometheus = PrometheusClient(
                 settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
             )
+        self._transitions = TransitionLog()
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -97,7 +100,14 @@ class Operator:
             if self._reader is not None:
                 await stack.enter_async_context(self._reader)
             await stack.enter_async_context(
-                StatusServer(self._settings.status_host, self._settings.status_port, self._health, self._metrics)
+                StatusServer(
+                    self._settings.status_host,
+                    self._settings.status_port,
+                    self._health,
+                    self._metrics,
+                    self._transitions,
+                    self._settings.token_file,
+                )
             )
             with contextlib.suppress(TimeoutError):
                 # before anything is tried: kopf would retry a refused watch for a minute and then end the process
@@ -163,7 +173,8 @@ class Operator:
             asyncio.create_task(selection.run(), name="selection"),
         }
         if self._settings.scaling:
-            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, self._prometheus)
+            agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
+            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus)
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tiphys_models.api.learned_artifact import Parts, checked_network
 from tiphys_models.api.learned_model import LearnedModelSpec, WeightsSource
 from tiphys_models.clients.kube import METADATA_OF_ONE, ApiError, KubeClient
-from tiphys_models.clients.learned_models import fetch_network
+from tiphys_models.clients.learned_models import fetch_parts
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_operator.models_found import Check, ModelFound, ModelRefused, ModelUnread, file_stamp
 from tiphys_operator.observation import ModelSeen
+from tiphys_operator.scaling.agents import checked_agent
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
@@ -40,7 +42,8 @@ class LearnedCheck:
             former = self._known.get(model.key)
             if former is not None and former[0] == version:
                 return former
-            network = await fetch_network(self._client, model.namespace, model.name, spec, self._models_dir)
+            parts = await fetch_parts(self._client, model.namespace, model.name, spec, self._models_dir)
+            found = await asyncio.to_thread(_found, spec, parts, model.name)
         except ArtifactRefused as refusal:
             return version, ModelRefused(refusal.reason, str(refusal))
         except ApiError as error:
@@ -49,7 +52,7 @@ class LearnedCheck:
             return version, ModelUnread(
                 "the operator may not read ConfigMaps: give its ServiceAccount the verb get on them in its namespace"
             )
-        return version, ModelFound(network.card.policy, network.card.sha256)
+        return version, found
 
     async def _bytes_version(self, namespace: str, weights: WeightsSource) -> Any:
         """What changes when the bytes do: a fraction of what they weigh."""
@@ -63,3 +66,11 @@ class LearnedCheck:
             if error.status == _NOT_FOUND:
                 return ""
             raise
+
+
+def _found(spec: LearnedModelSpec, parts: Parts, origin: str) -> ModelFound:
+    if spec.for_scaling:
+        agent = checked_agent(spec, parts, origin)
+        return ModelFound(agent.name, agent.digest)
+    network = checked_network(spec, parts, origin)
+    return ModelFound(network.card.policy, network.card.sha256)

@@ -95,7 +95,9 @@ def policy_model(route: Route, seen: Observation) -> tuple[Verdict, str]:
 def _sources(name: str, seen: Observation) -> Iterator[tuple[str, Check, str]]:
     """Where a name stands, the strongest first, with its stage: as the extender orders them."""
     for model in seen.learned:
-        if model.name == name and model.spec is not None and not model.deleting and (check := seen.checks.get(model.key)) is not None:
+        if model.name != name or model.spec is None or model.deleting or model.spec.for_scaling:
+            continue
+        if (check := seen.checks.get(model.key)) is not None:
             yield "LearnedModel", check, model.spec.stage
     for where, models in (("mounted", seen.models), ("shipped", seen.shipped)):
         if (found := models.get(name)) is not None:
@@ -130,6 +132,11 @@ def _loaded(model: ModelSeen, accepted: Verdict, seen: Observation) -> tuple[Ver
         return Verdict(kind, "False", ModelReason.RETIRED, "at stage retired it serves nobody"), ""
     if spec.stage == "candidate":
         return Verdict(kind, "False", ModelReason.CANDIDATE, "at stage candidate it is checked, but serves nobody: set spec.stage"), ""
+    if spec.for_scaling:
+        if accepted.status != "True":
+            return Verdict(kind, "False", ModelReason.NOT_LOADED, "see Accepted; who decided with former weights goes on with them"), ""
+        modes = "Recommend and Active" if "Active" in SERVES[spec.stage] else "Recommend"
+        return Verdict(kind, "True", ModelReason.LOADED, f"ScalingPolicies in mode {modes} that name it take it with a window"), spec.sha256
     if seen.held is None:
         return Verdict(kind, "Unknown", ModelReason.EXTENDERS_UNKNOWN, "no extender could be asked which weights it holds"), ""
     digests = seen.held.get(model.name, frozenset())

@@ -39,7 +39,9 @@ class Settings(BaseSettings):
         pattern=r"^(https?://[^\s/,]+/?(,https?://[^\s/,]+/?)*)?$",
         description="Status listeners of extenders and binder, with commas; empty: not read.",
     )
-    token_file: OptionalPath = Field(default=None, description="Bearer token of the extenders' decision log.")
+    token_file: OptionalPath = Field(
+        default=None, description="Bearer token: the extenders' decision logs want it, and so does ours of scaling transitions."
+    )
     selection_configmap: str = Field(
         default="tiphys-selection",
         min_length=1,

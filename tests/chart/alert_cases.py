@@ -422,4 +422,11 @@ CASES: dict[str, Case] = {
         {f'tiphys_operator_binding_errors_total{{{_OP},reason="summary-failed"}}': "0x20 3x40"},
         {"reason": "summary-failed"},
     ),
+    "TiphysScalingRolledBack": Case(
+        {f"tiphys_operator_scaling_rolled_back{{{_OP}}}": "2x30"},
+        "10m",
+        "2 ScalingPolicies have agents whose reward was worse than the rule's would have been.",
+        {f"tiphys_operator_scaling_rolled_back{{{_OP}}}": "1x3 0x30"},
+        {},
+    ),
 }

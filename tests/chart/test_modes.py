@@ -44,6 +44,7 @@ WANTED_MODES = {
     "binder-insecure",
     "trainer",
     "trainer-schedule",
+    "trainer-scaling",
     "no-scaling",
     "binding",
     "no-binding",

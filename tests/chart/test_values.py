@@ -117,6 +117,7 @@ SHADOWING: dict[Path, Any] = {
     ("binder", "tls", "insecure"): False,
     **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender", "trainer")},
     ("trainer", "schedule"): "",
+    ("trainer", "existingClaim"): "",
 }
 ON = {path: True for path, value in LEAVES.items() if isinstance(value, bool)} | {("routing", "apiVersion"): "v1"}
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, untrained
-from tests.publications import BROKEN, OWN, published
+from tests.publications import BROKEN, OWN, published, published_agent
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore, Source
@@ -100,6 +100,16 @@ async def running(tmp_path: Path, prepare: Callable[[FakeApi], None] = lambda ap
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_agent_of_scaling_is_left_to_the_operator(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        config_map, model = published_agent(tmp_path, "m")
+        run.api.put(f"{CONFIG_MAPS}/{config_map['metadata']['name']}", config_map)
+        run.api.put(MODELS, model)
+        first = run.publish("other")
+        await run.until(lambda: serving(run.store, "other") == first)
+        assert {d["name"] for d in run.store.describe() if d["source"] == Source.LEARNED} == {"other"}
 
 
 async def test_a_published_model_serves_and_a_new_version_replaces_it_without_a_restart(tmp_path: Path) -> None:

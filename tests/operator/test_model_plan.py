@@ -60,6 +60,25 @@ def test_loaded_says_what_the_extenders_hold(case: str) -> None:
     assert made.models[0].status.served_digest == served
 
 
+AGENT: dict[str, Any] = {"policy": "combined", "featureSchema": "scaling/1"}
+
+
+@pytest.mark.parametrize(("stage", "said"), [("shadow", "mode Recommend that"), ("active", "Recommend and Active")])
+def test_an_agent_of_scaling_is_loaded_by_the_operator_whatever_extenders_hold(stage: str, said: str) -> None:
+    made = planned(learned=(model(**AGENT, stage=stage),), check=ModelFound("combined", DIGEST), held=None)
+    assert found(made) == {"Accepted": ("True", "Accepted"), "Loaded": ("True", "Loaded")}
+    assert said in made.models[0].status.conditions[1].message
+    assert made.models[0].status.served_digest == DIGEST
+    refused = planned(learned=(model(**AGENT, stage=stage),), check=REFUSED, held=None)
+    assert found(refused)["Loaded"] == ("False", "NotLoaded")
+
+
+def test_an_agent_of_scaling_is_no_model_of_a_scheduling_policy() -> None:
+    policy = seen(policy="faasrank", model="m", mode="Active")
+    made = planned(policy, learned=(model(**AGENT, stage="active"),), check=ModelFound("combined", DIGEST))
+    assert conditions(made)["ModelLoaded"] == ("False", "ModelMissing")
+
+
 CHECKS: dict[str, tuple[Check | None, tuple[str, str]]] = {
     "refused": (REFUSED, ("False", "NotFinite")),
     "missing": (ModelRefused("Missing", "Missing: m: there is no ConfigMap m-1"), ("False", "Missing")),

@@ -1,25 +1,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.operator.api_server import FakeApiServer
+from tests.operator.scaling.test_transition_log import transition
+from tiphys_models.api.scaling_transition import TransitionPage
 from tiphys_models.clients.leases import Lease, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.status_server import StatusServer
 
 
 class Probe:
-    def __init__(self, url: str, clock: ManualClock, health: Health, metrics: OperatorMetrics) -> None:
+    def __init__(
+        self, url: str, clock: ManualClock, health: Health, metrics: OperatorMetrics, transitions: TransitionLog, token_file: Path
+    ) -> None:
         self.url, self.clock, self.health, self.metrics = url, clock, health, metrics
+        self.transitions, self.token_file = transitions, token_file
 
-    async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.request(method, self.url + path) as answer:
+    async def get(self, path: str, method: str = "GET", token: str = "") -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with aiohttp.ClientSession() as session, session.request(method, self.url + path, headers=headers) as answer:
             return answer.status, await answer.text()
 
     def later(self, seconds: float) -> None:
@@ -29,13 +37,15 @@ class Probe:
 
 
 @pytest.fixture
-async def probe() -> AsyncIterator[Probe]:
+async def probe(tmp_path: Path) -> AsyncIterator[Probe]:
     clock, metrics = ManualClock(), OperatorMetrics()
     async with FakeApiServer() as server, server.client() as client:
         lease = Lease(client, LeaseOptions("n", "l", "a"), clock)
         health = Health(clock, lease, dead_after_s=150)
-        async with StatusServer("127.0.0.1", 0, health, metrics) as status:
-            yield Probe(f"http://127.0.0.1:{status.port}", clock, health, metrics)
+        token, log = tmp_path / "token", TransitionLog()
+        token.write_text("secret\n")
+        async with StatusServer("127.0.0.1", 0, health, metrics, log, token) as status:
+            yield Probe(f"http://127.0.0.1:{status.port}", clock, health, metrics, log, token)
 
 
 async def test_a_standby_is_alive_and_ready_once_it_has_seen_the_lease(probe: Probe) -> None:
@@ -85,6 +95,33 @@ async def test_there_are_few_series_whatever_happens(probe: Probe) -> None:
         probe.metrics.count_policies({("Shadow", "True"): index, (f"mode-{index}", "True"): 1})
         probe.metrics.scaling.count([(f"mode-{index}", "True")], [f"reason-{index}"])
     assert await series() == at_first < 300, "all there are, and all from the start"
+
+
+async def test_transitions_are_paged_for_whoever_has_the_token(probe: Probe) -> None:
+    for _ in range(5):
+        probe.transitions.append(transition())
+    status, text = await probe.get("/v1/scaling/transitions?after=1&limit=2", token="secret")
+    page = TransitionPage.model_validate_json(text)
+    assert (status, [entry.seq for entry in page.items], page.next, page.last) == (200, [2, 3], 3, 5)
+    assert page.items[0].transition == transition()
+    nobody = await probe.get("/v1/scaling/transitions?policy=default/other", token="secret")
+    assert TransitionPage.model_validate_json(nobody[1]).items == []
+
+
+async def test_transitions_need_the_token_that_is_in_the_file_now(probe: Probe) -> None:
+    path = "/v1/scaling/transitions"
+    assert [(await probe.get(path, token=token))[0] for token in ("", "other", "secret")] == [401, 401, 200]
+    probe.token_file.write_text("rotated")
+    assert [(await probe.get(path, token=token))[0] for token in ("secret", "rotated")] == [401, 200]
+    probe.token_file.write_text("")
+    assert (await probe.get(path, token="rotated"))[0] == 401
+    probe.token_file.unlink()
+    assert (await probe.get(path, token="rotated"))[0] == 403
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=x", "limit=0", "limit=5001", f"after={'9' * 30}"])
+async def test_a_page_that_makes_no_sense_is_refused(probe: Probe, query: str) -> None:
+    assert (await probe.get(f"/v1/scaling/transitions?{query}", token="secret"))[0] == 400
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/metrics", 405), ("GET", "/", 404), ("GET", "/docs", 404)])

@@ -9,11 +9,11 @@ pytest.importorskip("torch")
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.learned import moves_of
+from tiphys_models.scaling.reward import GRADED, POD_PRICE
 from tiphys_models.scaling.settings import RULE
-from tiphys_models.sim.scaling.scenario import POD_PRICE
 from tiphys_models.train.scaling.dqn import Learner, Replay, _remember
 from tiphys_models.train.scaling.presets import PRESETS
-from tiphys_models.train.scaling.rollouts import GRADED, Rollout, Step
+from tiphys_models.train.scaling.rollouts import Rollout, Step
 
 COMBINED = moves_of("combined", {"headroom": RULE.headroom, "keep": float(RULE.keep), "pod_m": RULE.pod_m})
 SHORT = replace(PRESETS["combined"], groups=6, windows=20, scenarios=PRESETS["combined"].scenarios[:1])

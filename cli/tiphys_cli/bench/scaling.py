@@ -20,10 +20,11 @@ from tiphys_cli.bench.scaling_play import BESIDE, BOUND, Job, play_all, playable
 from tiphys_cli.bench.scaling_settings import CHOSEN, settings_of
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.scaling.reward import POD_PRICE
 from tiphys_models.scaling.rules import HPA, Naive
 from tiphys_models.scaling.settings import RULE, RULE_HORIZONTAL
 from tiphys_models.sim.scaling.episode import START_CPU_M
-from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, POD_PRICE
+from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI
 from tiphys_models.sim.scaling.shapes import BURSTY_PER_HOUR, FLASH_PER_HOUR, HOUR_S, RECURRING_PERIOD_S, SHAPES, file_label, read_shape
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -10,20 +11,25 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tiphys_models.api.learned_artifact import CONFIG_MAP_MAX_BYTES
-from tiphys_models.api.learned_model import CARD_MAX_BYTES, KIND, MODELS_PATH, NAME_MAX, Stage, parse_model
+from tiphys_models.api.learned_model import CARD_MAX_BYTES, KIND, MODELS_PATH, NAME_MAX, SCALING_AGENTS, Stage, parse_model
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.artifacts.card import ModelCard
 from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.tensors import TensorCard
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.scaling.learned import load_agent
 
 NAMESPACE = "tiphys-system"
 MODEL_LABEL = "tiphys.io/learned-model"
 """On the ConfigMaps of a model, so that old versions can be found: `kubectl delete configmap -l tiphys.io/learned-model=NAME`."""
 FIELD_MANAGER = "tiphys-cli"
 _CONFLICT, _NOT_FOUND = 409, 404
+_METRICS = ("validation_pct_of_hashing", "mean_cost_over_rule")
 _PARTS = {"app.kubernetes.io/part-of": "tiphys"}
 
 
@@ -38,9 +44,9 @@ class Publication:
 
 def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Publication:
     """The objects for NAME.json and its NAME.safetensors, which pass every check first; `name` empty: as the card says."""
-    network = load_network(card_path)
+    found = _checked(card_path)
     card, weights = read_part(card_path), read_part(card_path.with_suffix(".safetensors"))
-    name = name or network.card.name
+    name = name or found.name
     if len(card) > CARD_MAX_BYTES or len(card) + len(weights) > CONFIG_MAP_MAX_BYTES:
         raise InvalidInput(
             f"{card_path.name} and its weights have {len(card) + len(weights):,} bytes, a ConfigMap takes {CONFIG_MAP_MAX_BYTES:,} "
@@ -59,18 +65,28 @@ def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Pub
         "binaryData": {"weights.safetensors": b64encode(weights).decode()},
     }
     spec: dict[str, Any] = {
-        "policy": network.card.policy,
+        "policy": found.policy,
         "stage": stage,
         "weights": {"configMap": {"name": version}},
-        "sha256": network.card.sha256,
-        "featureSchema": network.card.feature_schema,
+        "sha256": found.sha256,
+        "featureSchema": found.feature_schema,
     }
-    if (evaluation := _evaluation(network.card)) is not None:
+    if (evaluation := _evaluation(found)) is not None:
         spec["evaluation"] = evaluation
     metadata = {"name": name, "namespace": namespace, "labels": _PARTS}
     model = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     parse_model(model)
-    return Publication(config_map, model, network.card.sha256)
+    return Publication(config_map, model, found.sha256)
+
+
+def _checked(card_path: Path) -> ModelCard | TensorCard:
+    """Of an artifact that passes what its kind is checked for before it serves."""
+    with contextlib.suppress(ValidationError):
+        card = TensorCard.model_validate_json(read_part(card_path))
+        if card.policy in SCALING_AGENTS:
+            load_agent(card_path)
+            return card
+    return load_network(card_path).card
 
 
 async def publish(client: KubeClient, made: Publication) -> None:
@@ -125,12 +141,12 @@ def _row(obj: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _evaluation(card: ModelCard) -> dict[str, str] | None:
+def _evaluation(card: ModelCard | TensorCard) -> dict[str, str] | None:
     """What training wrote into the card, in one line."""
     training = (card.model_extra or {}).get("training")
     if not isinstance(training, dict):
         return None
-    metric = "validation_pct_of_hashing"
+    metric = next((known for known in _METRICS if known in training), "")
     value = training.get(metric)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None

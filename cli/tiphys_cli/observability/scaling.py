@@ -21,7 +21,7 @@ def scaling() -> dict[str, Any]:
         "Latency against its objective, replicas and CPU, what agents want and what is done, and why not.",
         ["tiphys", "kubernetes", "autoscaling"],
         [job_variable("operator_job", "Operator job", "tiphys_operator_leader")],
-        [("Objective", _objective()), ("Size", _size()), ("Decisions", _decisions())],
+        [("Objective", _objective()), ("Size", _size()), ("Decisions", _decisions()), ("Learning", _learning())],
     )
 
 
@@ -121,6 +121,30 @@ def _decisions() -> list[Panel]:
     ]
 
 
+def _learning() -> list[Panel]:
+    return [
+        Panel(
+            "The rule instead of an agent",
+            "Policies whose agent's reward was worse than the rule's would have been: the rule decides.",
+            "short",
+            ((f"max({_P}_rolled_back{{{_OPERATOR}}})", "rolled back"),),
+            thresholds=(("orange", 1),),
+        ),
+        Panel(
+            "Transitions",
+            "Decisions a second that the trainer can learn from, and those whose window was not measured.",
+            "reqps",
+            ((rate(f"{_P}_transitions_total", _W, _OPERATOR, "result"), "{{result}}"),),
+        ),
+        Panel(
+            "Rollbacks",
+            "How often a second the rule took over.",
+            "reqps",
+            ((rate(f"{_P}_rollbacks_total", _W, _OPERATOR), "rollbacks"),),
+        ),
+    ]
+
+
 def alerts() -> list[Alert]:
     """Of scaling."""
     good, requests = (f"sum(increase({_P}_{what}_total[15m]))" for what in ("good_requests", "requests"))
@@ -164,6 +188,14 @@ def alerts() -> list[Alert]:
             f"sum by (reason) (increase({_P}_errors_total[10m])) > 3",
             "Windows of ScalingPolicies fail",
             "{{ $value | humanize }} failures in 10 minutes for {{ $labels.reason }}; what is there stays.",
+        ),
+        Alert(
+            "TiphysScalingRolledBack",
+            "info",
+            "5m",
+            f"max({_P}_rolled_back) > 0",
+            "The rule scales instead of a learned agent",
+            "{{ $value }} ScalingPolicies have agents whose reward was worse than the rule's would have been.",
         ),
     ]
 
@@ -223,5 +255,18 @@ ENTRIES: dict[str, Entry] = {
             "`agent-failed`: condition Ready says `AgentUnavailable` with the error.",
         ),
         ("`spec.agent.kind: rule` needs no weights and no other package.",),
+    ),
+    "TiphysScalingRolledBack": Entry(
+        "A learned agent's rolling reward was worse than what the calibrated rule would have got in the same windows.",
+        "The rule decides for these policies; nothing else changes.",
+        (
+            "`kubectl get scp -A -o wide`, column Rolled-Back; the condition's message says by how much.",
+            "Is the workload unlike those the agent was trained for: other start times, latency far from 0.4 s, a dependency that is slow?",
+        ),
+        (
+            "`kubectl annotate scp NAME tiphys.io/retry-agent=$(date +%s) --overwrite` gives the same weights another chance.",
+            "`spec.agent.learning: Collect` and `tiphys train scaling --from-transitions`: weights that learned from it begin anew.",
+            "`spec.agent.kind: rule` makes it permanent.",
+        ),
     ),
 }

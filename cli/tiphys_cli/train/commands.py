@@ -17,7 +17,7 @@ from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
 from tiphys_cli.train.binding import train_binding
 from tiphys_cli.train.planners import planners
-from tiphys_cli.train.scaling import train_scaling
+from tiphys_cli.train.scaling import ServedFrom, train_scaling
 from tiphys_cli.train.selection import train_selection
 from tiphys_models.clients.access import find_access
 from tiphys_models.domain.errors import InvalidInput, TiphysError
@@ -105,11 +105,27 @@ def scaling(
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/scaling"),
     rounds: Annotated[int | None, typer.Option(help="batches of episodes instead of the preset's")] = None,
+    from_transitions: Annotated[
+        str, typer.Option(metavar="URL|FILE", help="go on with what operators served: http://HOST:PORT of their status listener, or a file")
+    ] = "",
+    base: Annotated[Path | None, typer.Option(help="card to go on from; default: the one in --out, else the shipped one")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="token of the status listener")] = None,
+    policy: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="transitions of this ScalingPolicy only")] = "",
+    publish: Annotated[str, typer.Option(metavar="NAME", help="publish the best as this LearnedModel, stage candidate")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="where --publish writes: the namespace of the chart")] = NAMESPACE,
 ) -> None:
     """Train scaling agents; of several seeds the best by validation becomes scaling-NAME.json beside scaling-NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    served = ServedFrom(from_transitions, token_file, policy, base) if from_transitions else None
     try:
-        train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors)
+        if served is None and (base is not None or token_file is not None or policy):
+            raise InvalidInput("--base, --token-file and --policy are for --from-transitions")
+        access = find_access() if publish else None
+        card = train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors, served)
+        if access is not None:
+            made = publication(card, publish, namespace, "candidate")
+            send(access, made)
+            errors.print(f"published {namespace}/{publish} at stage candidate, sha256 {made.sha256}")
     except InvalidInput as error:
         errors.print(f"error: {error}")
         raise typer.Exit(2) from error

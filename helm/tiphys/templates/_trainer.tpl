@@ -22,11 +22,16 @@ spec:
       command:
         - tiphys
         - train
-        - placement
+        {{- $scaling := eq .Values.trainer.preset "combined" }}
+        - {{ $scaling | ternary "scaling" "placement" }}
         - --preset={{ .Values.trainer.preset }}
         - --seeds={{ .Values.trainer.seeds }}
         {{- with .Values.trainer.steps }}
-        - --steps={{ . }}
+        - --{{ $scaling | ternary "rounds" "steps" }}={{ . }}
+        {{- end }}
+        {{- if $scaling }}
+        - --from-transitions=http://{{ include "tiphys.fullname" . }}-operator.{{ .Release.Namespace }}.svc:8080
+        - --token-file=/run/tiphys/token/token
         {{- end }}
         - --out=/scratch
         - --publish={{ .Values.trainer.modelName }}
@@ -45,10 +50,21 @@ spec:
       volumeMounts:
         - {name: work, mountPath: /scratch}
         - {name: work, mountPath: /tmp, subPath: tmp}
+        {{- if $scaling }}
+        - {name: token, mountPath: /run/tiphys/token, readOnly: true}
+        {{- end }}
   volumes:
     - name: work
+      {{- if .Values.trainer.existingClaim }}
+      persistentVolumeClaim:
+        claimName: {{ .Values.trainer.existingClaim }}
+      {{- else }}
       emptyDir:
         sizeLimit: 2Gi
+      {{- end }}
+    {{- if $scaling }}
+    {{- include "tiphys.tokenVolume" . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{- define "tiphys.trainerJob" -}}

@@ -203,6 +203,7 @@ SCALING_POLICY = Resource(
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
         ("Phase", "string", ".status.lastDecision.phase", "Fate of the last decision.", 1),
         ("Conflict", "string", _of_condition("Conflict", "reason"), "Who else scales it.", 1),
+        ("Rolled-Back", "string", _of_condition("RolledBack", "status"), "Whether the rule decides instead of its agent.", 1),
         _AGE,
     ),
     rules=scp.CEL_RULES,

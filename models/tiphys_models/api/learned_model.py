@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
 
 from tiphys_models.api.base import Api, CelRule, Integer
 from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, Mode, parse
@@ -17,6 +17,10 @@ NAME_MAX = 63
 """As long as SchedulingPolicy's spec.model can be."""
 CARD_MAX_BYTES = 65_536
 
+ScalingAgentName = Literal["combined", "dqn-vertical", "dqn-horizontal", "q-table"]
+SCALING_AGENTS: tuple[str, ...] = get_args(ScalingAgentName)
+"""Learned ones of `scaling/registry.py`; the operator serves them."""
+ModelPolicy = Annotated[PolicyName | ScalingAgentName, WithJsonSchema({"type": "string", "enum": [*map(str, PolicyName), *SCALING_AGENTS]})]
 Stage = Literal["candidate", "shadow", "canary", "active", "retired"]
 SERVES: dict[str, frozenset[Mode]] = {
     "candidate": frozenset(),
@@ -78,12 +82,13 @@ class Evaluation(Api):
 class LearnedModelSpec(Api):
     """What is published."""
 
-    policy: PolicyName = Field(description="Learned policy these weights are for; the card must say the same.")
+    policy: ModelPolicy = Field(description="Learned placement policy or scaling agent these weights are for; the card must say the same.")
     stage: Stage = Field(
         default="candidate",
         description=(
             "Which modes it serves. candidate: none, it is only checked. shadow: policies in Shadow. canary: Shadow and Canary. "
-            "active: all. retired: none. Modes it does not serve get the mounted or shipped model of that name. Default candidate."
+            "active: all. retired: none. Modes it does not serve get the mounted or shipped model of that name. A ScalingPolicy in mode "
+            "Recommend counts as Shadow. Default candidate."
         ),
     )
     weights: WeightsSource = Field(description="Where the weights are, as safetensors.")
@@ -104,17 +109,22 @@ class LearnedModelSpec(Api):
         return self
 
     @property
+    def for_scaling(self) -> bool:
+        """Whether the operator serves it, and not the extenders."""
+        return self.policy in SCALING_AGENTS
+
+    @property
     def artifact(self) -> tuple[object, ...]:
         """What decides which bytes are loaded and whether they are taken: equal for specs that differ in stage or evaluation only."""
         return self.policy, self.weights, self.card, self.sha256, self.feature_schema
 
 
-_LEARNED = [str(name) for name in PolicyName if is_learned(name)]
+_LEARNED = [*(str(name) for name in PolicyName if is_learned(name)), *SCALING_AGENTS]
 CEL_RULES = (
     CelRule(
         f"self.policy in {_LEARNED}",
         "policy must be a learned one: rules take no weights",
-        lambda s: is_learned(s.policy),
+        lambda s: s.policy in _LEARNED,
     ),
 )
 

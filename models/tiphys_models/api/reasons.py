@@ -181,6 +181,8 @@ class ScalingConditionType(StrEnum):
     CONFLICT = "Conflict"
     LIMITED = "Limited"
     RESIZING = "Resizing"
+    MODEL_LOADED = "ModelLoaded"
+    ROLLED_BACK = "RolledBack"
 
 
 class ScalingReason(StrEnum):
@@ -235,6 +237,19 @@ class ScalingReason(StrEnum):
     RESIZE_ERROR = "ResizeError"
     NOT_RESIZING = "NotResizing"
     """Resizing=False: the policy leaves sizes alone, or changes nothing at all."""
+    MODEL_NOT_NEEDED = "ModelNotNeeded"
+    MODEL_SHIPPED = "ModelShipped"
+    """ModelLoaded=True: no model is named, the weights of the package decide."""
+    MODEL_LOADED = "ModelLoaded"
+    MODEL_MISSING = "ModelMissing"
+    MODEL_REFUSED = "ModelRefused"
+    MODEL_STAGE = "ModelStage"
+    """ModelLoaded=False: its stage does not serve the policy's mode."""
+    WORSE_THAN_RULE = "WorseThanRule"
+    """RolledBack=True: the rule would have had a better reward, and decides now."""
+    NOT_WORSE = "NotWorse"
+    NOT_COMPARED = "NotCompared"
+    """RolledBack=False: no learned agent decides, or nothing of it is carried out."""
     SCALED = "Scaled"
     """Event only: replicas or CPU were changed."""
     REFUSED = "Refused"

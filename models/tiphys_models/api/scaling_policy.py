@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from tiphys_models.api.base import Api, CelRule, Integer, ObjectName, whole_number, without_nulls
+from tiphys_models.api.learned_model import SCALING_AGENTS
 from tiphys_models.api.scheduling_policy import GROUP, VERSION, parse
 
 KIND = "ScalingPolicy"
@@ -17,6 +18,8 @@ PAUSE_ANNOTATION = "tiphys.io/paused"
 CPU_STEP_MILLI = 10
 """What the systemd cgroup driver rounds CPU quotas to: finer sizes would never be reached."""
 MAX_REPLICAS = 10_000
+RETRY_ANNOTATION = "tiphys.io/retry-agent"
+"""Another value than the one at its rollback gives an agent another chance."""
 
 ScalingMode = Literal["Off", "Recommend", "Active"]
 MetricName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=200)]
@@ -170,6 +173,21 @@ class Vertical(Api):
         return self
 
 
+class Rollback(Api):
+    """When the rule takes over from a learned agent."""
+
+    windows: Integer = Field(default=40, ge=4, le=240, description="Over so many of the last windows both are compared. Default 40.")
+    margin_percent: Integer = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description=(
+            "The rule takes over once its mean reward over these windows would have been better by more than this, in percent of the "
+            "mean of a usual window's cost and the price of a violated one. Default 5: two violated windows in 40."
+        ),
+    )
+
+
 class AgentRef(Api):
     """Who decides."""
 
@@ -179,6 +197,19 @@ class AgentRef(Api):
     )
     request_cpu_microseconds: Microseconds | None = Field(
         default=None, description="CPU time that one request takes. Default: measured, as CPU used by requests answered."
+    )
+    model: AgentName | None = Field(
+        default=None, description="LearnedModel with a learned agent's weights, in the namespace of the release. Default: those that ship."
+    )
+    learning: Literal["Frozen", "Collect"] = Field(
+        default="Frozen",
+        description=(
+            "Frozen: it keeps the version of its model that it decides with, and its windows teach nobody. Collect: its windows are served "
+            "to the trainer, and newer versions of its model are taken. Default Frozen."
+        ),
+    )
+    rollback: Rollback = Field(
+        default_factory=Rollback, json_schema_extra={"default": {}}, description="When the rule takes over from a learned agent."
     )
 
 
@@ -214,6 +245,11 @@ CEL_RULES = (
         "has(self.horizontal) || has(self.vertical)",
         "set horizontal, vertical or both: otherwise there is nothing to scale",
         lambda s: s.horizontal is not None or s.vertical is not None,
+    ),
+    CelRule(
+        f"!has(self.agent.model) || self.agent.kind in {list(SCALING_AGENTS)}",
+        "agent.model is for learned agents only: rules take no weights",
+        lambda s: s.agent.model is None or s.agent.kind in SCALING_AGENTS,
     ),
 )
 

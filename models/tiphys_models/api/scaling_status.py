@@ -94,6 +94,15 @@ class Blocked(Api):
     tries: int = Field(default=1, ge=1, description="How often it failed in a row; each time it waits twice as long.")
 
 
+class RolledBack(Api):
+    """The rule has taken over."""
+
+    digest: str = Field(max_length=64, description="sha256 of the weights that were worse.")
+    at: float = Field(description="Seconds since 1970.")
+    retry: str = Field(default="", max_length=63, description="Value of the annotation tiphys.io/retry-agent then.")
+    message: str = Field(default="", max_length=256, description="By how much.")
+
+
 class ScalingMemory(Api):
     """What the operator must not forget of a policy."""
 
@@ -103,6 +112,19 @@ class ScalingMemory(Api):
     blocked: list[Blocked] = Field(default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed.")
     overridden: list[float] = Field(
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="When somebody else undid what was done, in the last hour."
+    )
+    rolled_back: RolledBack | None = Field(default=None, description="Set while the rule decides instead of the agent.")
+
+
+class AgentSeen(Api):
+    """The weights of a learned agent."""
+
+    model: str = Field(default="", max_length=63, description="LearnedModel; empty: what ships.")
+    digest: str = Field(max_length=64, description="sha256 of the weights.")
+    config_map: str = Field(default="", max_length=253, description="Where they are, so that a frozen version is found again.")
+    compared: int = Field(default=0, ge=0, description="Windows in which it was compared with the rule.")
+    ahead_permille: int | None = Field(
+        default=None, description="How much better its mean reward was than the rule's would have been, in thousandths."
     )
 
 
@@ -126,10 +148,11 @@ class ScalingPolicyStatus(Api):
     desired: Size | None = Field(default=None, description="What should be there; in mode Active it is carried out.")
     pods: PodSizes | None = Field(default=None, description="The workload's pods.")
     last_decision: LastDecision | None = Field(default=None, description="The last window's decision.")
+    agent: AgentSeen | None = Field(default=None, description="The weights of a learned agent.")
     memory: ScalingMemory = Field(default_factory=ScalingMemory, description="What the operator must not forget.")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        description="Ready, MetricsAvailable, Conflict, Limited, Resizing.",
+        description="Ready, MetricsAvailable, Conflict, Limited, Resizing, ModelLoaded, RolledBack.",
     )

@@ -9,11 +9,12 @@ import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.moves import Moves, Multiples
+from tiphys_models.scaling.reward import bill
 from tiphys_models.scaling.settings import RULE
 from tiphys_models.sim.scaling.episode import Episode
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import draw_load
-from tiphys_models.sim.scaling.scenario import FIBONACCI, POD_PRICE, Scenario
+from tiphys_models.sim.scaling.scenario import FIBONACCI, Scenario
 from tiphys_models.sim.scaling.shapes import HOUR_S, SHAPES, Shape, make_shape
 
 _SEEDS = 2**31
@@ -68,7 +69,7 @@ class ScalingEnv(gym.Env[FloatArray, np.int64]):
         taken = int(action) if possible[int(action)] else int(possible.argmax())
         e.apply(seen, self.moves.take(look, np.array([taken], np.int64)))
         r = e.advance()
-        cost = float(e.replicas[0] * (e.cpu_m[0] / 1000 + POD_PRICE))
+        cost = float(bill(e.replicas, e.cpu_m)[0])
         late = float(r.late[0] / r.completed[0]) if r.completed[0] > 0 else float(r.in_flight[0] > 0)
         observation, info = self._observe()
         over = self._episode.over

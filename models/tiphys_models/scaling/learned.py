@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from pydantic import ValidationError
 
 from tiphys_models.artifacts.files import SHIPPED, read_part
-from tiphys_models.artifacts.tensors import TensorCard, load_checked
+from tiphys_models.artifacts.tensors import TensorCard, check_tensors
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Sizes, Steps
@@ -34,6 +33,11 @@ class AgentCard(TensorCard):
     """(price, share of windows kept on the validation split by the worst shape that can be held to a share), rising."""
     rule: dict[str, float] | None = None
     """The rule that `combined` multiplies."""
+
+    def price_for(self, attainment: float) -> float:
+        """The cheapest that kept the wanted share on validation, else the highest."""
+        enough = [price for price, kept in self.prices if kept >= attainment]
+        return min(enough) if enough else self.prices[-1][0] if self.prices else self.price
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +101,29 @@ def setting_of(values: Mapping[str, float]) -> RuleSetting:
 
 
 def load_agent(path: Path, price: float | None = None) -> LearnedAgent:
-    """From a card; ArtifactRefused says what is wrong with it."""
+    """From a card with its weights beside it; ArtifactRefused says what is wrong with it."""
+    if path.suffix != ".json":
+        raise ArtifactRefused("ForbiddenFormat", f"{path.name}: a model is named by its card, NAME.json")
+    agent = check_agent(read_part(path), read_part(path.with_suffix(".safetensors")), path.name)
+    return agent if price is None else replace(agent, price=price)
+
+
+def check_agent(card_json: bytes, weights: bytes, origin: str, attainment: float | None = None) -> LearnedAgent:
+    """The agent of these bytes, at the price for a wanted attainment or at the card's; ArtifactRefused says why it must not serve."""
     try:
-        card = AgentCard.model_validate_json(read_part(path))
+        card = AgentCard.model_validate_json(card_json)
         moves = moves_of(card.policy, card.rule)
     except (ValidationError, KeyError, TypeError) as error:
-        raise ArtifactRefused("CardInvalid", f"{path.name}: {error}") from error
+        raise ArtifactRefused("CardInvalid", f"{origin}: {error}") from error
     outputs = len(moves.actions) + card.dueling
-    arrays = load_checked(path, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
-    chosen = card.price if price is None else price
+    arrays = check_tensors(card_json, weights, origin, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
+    chosen = card.price if attainment is None else card.price_for(attainment)
     return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, chosen, card.margin, card.sha256)
 
 
-@lru_cache(maxsize=16)
-def _card(name: str) -> AgentCard:
-    return AgentCard.model_validate_json((SHIPPED / f"scaling-{name}.json").read_bytes())
-
-
 def _shipped(name: str, attainment: float) -> LearnedAgent:
-    """The cheapest price that kept the wanted share on validation, else the highest."""
-    prices = _card(name).prices
-    enough = [price for price, kept in prices if kept >= attainment]
-    chosen = min(enough) if enough else prices[-1][0] if prices else None
-    return load_agent(SHIPPED / f"scaling-{name}.json", chosen)
+    card = SHIPPED / f"scaling-{name}.json"
+    return check_agent(read_part(card), read_part(card.with_suffix(".safetensors")), card.name, attainment)
 
 
 def combined(attainment: float) -> LearnedAgent:

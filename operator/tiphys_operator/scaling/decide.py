@@ -56,6 +56,10 @@ class Outcome:
     """Whether something that was not possible kept it from growing, or from shrinking."""
     held: ScalingReason | None = None
     message: str = ""
+    state: ScalingState | None = None
+    """What the agent saw; None if it was not asked."""
+    action: str = ""
+    """A learned agent's, by name."""
 
     @property
     def changes(self) -> bool:
@@ -91,7 +95,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         age_s = f"{now_s - window.at_s:.0f} s old" if window is not None else "missing"
         return _held(record, memory, window, ScalingReason.SAMPLES_STALE, f"the newest sample is {age_s}")
     wanted = decide(agent, state)
-    clamped, memory, limits = _clamped(spec, memory, here, wanted, now_s)
+    clamped, memory, limits = clamped_size(spec, memory, here, wanted, now_s)
     kept = allowed_decision(state, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
     applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
     masked = applied != clamped or _at_bound(applied, space)
@@ -110,10 +114,10 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         }
     )
     if spec.mode == "Active" and view.conflict is None and not policy.paused:
-        memory = _stepped(memory, here, applied, now_s)
+        memory = stepped(memory, here, applied, now_s)
         phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
         decision = decision.model_copy(update={"phase": phase})
-    return Outcome(decision, memory, window, limits, masked)
+    return Outcome(decision, memory, window, limits, masked, state=state, action=wanted.action)
 
 
 def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:
@@ -194,7 +198,7 @@ def _state(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, here: Size,
     )
 
 
-def _clamped(
+def clamped_size(
     spec: ScalingPolicySpec, memory: ScalingMemory, here: Size, wanted: ScalingDecision, now_s: float
 ) -> tuple[Size, ScalingMemory, tuple[LimitReason, ...]]:
     """Each dimension through its own limits; the history remembers what was wanted, masked or not."""
@@ -224,7 +228,7 @@ def _milli(found: Clamped, here: Size) -> int:
     return here.cpu_milli if found.value == steps(here.cpu_milli) else found.value * CPU_STEP_MILLI
 
 
-def _stepped(memory: ScalingMemory, here: Size, applied: Size, now_s: float) -> ScalingMemory:
+def stepped(memory: ScalingMemory, here: Size, applied: Size, now_s: float) -> ScalingMemory:
     """With the steps that are about to be made, so that rates count them even if nobody lives to say they were."""
     replicas = history_of(memory.replicas).changed(applied.replicas - here.replicas, now_s)
     cpu = history_of(memory.cpu).changed(steps(applied.cpu_milli) - steps(here.cpu_milli), now_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Iterable
 
@@ -15,10 +16,12 @@ from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
 from tiphys_models.domain.quantity import timestamp_s
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.agents import AgentShelf, models_path
 from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
 from tiphys_operator.scaling.hands import Hands
 from tiphys_operator.scaling.metrics import ScalingError
 from tiphys_operator.scaling.seen import ScalingSeen
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.scaling.window import Running, WindowRunner
 from tiphys_operator.writer import Writer
 
@@ -30,22 +33,27 @@ _AGAIN_S = 1.0
 _SETTLE_S = 0.2
 """Pods come in bunches: one look for all of them."""
 _AT_ONCE = 8
+_MODELS_S = 5.0
 
 
 class ScalingLoop:
     """Watches policies from the start, pods and nodes once there is a policy: nobody else needs those rights."""
 
     def __init__(
-        self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, prometheus: PrometheusClient | None = None
-    ) -> None:
+        self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, shelf: AgentShelf, transitions: TransitionLog,
+        prometheus: PrometheusClient | None = None,
+    ) -> None:  # fmt: skip
         self._metrics, self._clock = metrics.scaling, clock
         self._cluster = ScalingCluster()
         on_policy, on_pod = PolicySink(self._cluster, self._policy_changed), PodSink(self._cluster, self._pod_changed)
         self._policies = Reflector(client, SCALING_PATH, on_policy, clock, on_error=self._watch_failed)
         self._pods = Reflector(client, "/api/v1/pods", on_pod, clock, params=_UNFINISHED, on_error=self._watch_failed)
         self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
-        hands = Hands(client, writer, metrics, clock)
-        self._runner = WindowRunner(hands, writer, self._cluster, prometheus, self._metrics, clock, self._cluster.put_policy)
+        self._models = Reflector(client, models_path(shelf.namespace), shelf, clock, on_error=self._watch_failed)
+        self._runner = WindowRunner(
+            Hands(client, writer, metrics, clock), writer, self._cluster, prometheus, self._metrics, clock, shelf, transitions,
+            self._cluster.put_policy,
+        )  # fmt: skip
         self._running: dict[str, Running] = {}
         self._due_s: dict[str, float] = {}
         self._touched: set[str] = set()
@@ -59,9 +67,11 @@ class ScalingLoop:
         try:
             while not self._cluster.policies:
                 await self._sleep(_IDLE_S, watches)
-            watches += [asyncio.create_task(self._pods.run()), asyncio.create_task(self._nodes.run())]
+            watches += [asyncio.create_task(watch.run()) for watch in (self._pods, self._nodes, self._models)]
             for synced in (self._pods.synced, self._nodes.synced):
                 await synced.wait()
+            with contextlib.suppress(TimeoutError):  # without the kind or the right, what was decided with last, or what ships, decides
+                await asyncio.wait_for(self._models.synced.wait(), _MODELS_S)
             while True:
                 await self._round()
                 await self._sleep(self._next_s(), watches)
@@ -157,13 +167,14 @@ class ScalingLoop:
             self._said[path] = str(error)
 
     def _report(self) -> None:
-        states, conflicts, decisions, latencies = [], [], [], []
+        states, conflicts, decisions, latencies, rolled_back = [], [], [], [], 0
         for policy in self._cluster.policies.values():
             conditions = {c.type: c for c in policy.status.conditions}
             ready, conflict = conditions.get("Ready"), conditions.get("Conflict")
             states.append((policy.spec.mode if policy.spec is not None else "Invalid", ready.status if ready is not None else "Unknown"))
             if conflict is not None and conflict.status != "False":
                 conflicts.append(conflict.reason)
+            rolled_back += policy.status.memory.rolled_back is not None
             last = policy.status.last_decision
             if last is not None and policy.spec is not None and policy.spec.mode != "Off":
                 decisions.append(last)
@@ -171,6 +182,7 @@ class ScalingLoop:
                     latencies.append(last.window.latency_milliseconds / policy.spec.objective.latency_milliseconds)
         self._metrics.count(states, conflicts)
         self._metrics.sizes(decisions, latencies)
+        self._metrics.rolled_back.set(rolled_back)
 
 
 async def _all(jobs: Iterable[Awaitable[None]]) -> None:

@@ -64,6 +64,11 @@ class ScalingMetrics:
         self.replicas = Gauge(f"{p}_replicas", "Pods of all policies together.", ["size"], registry=r)
         self.cpu = Gauge(f"{p}_cpu_cores", "CPU limits of all their pods together.", ["size"], registry=r)
         self.latency = Gauge(f"{p}_latency_ratio", "Highest percentile of latency as a multiple of its objective.", registry=r)
+        self.transitions = Counter(
+            f"{p}_transitions", "Decisions by whether their window was measured and can teach.", ["result"], registry=r
+        )
+        self.rollbacks = Counter(f"{p}_rollbacks", "How often the rule took over from an agent that was worse.", registry=r)
+        self.rolled_back = Gauge(f"{p}_rolled_back", "ScalingPolicies whose rule decides instead of their agent.", registry=r)
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)
@@ -80,6 +85,8 @@ class ScalingMetrics:
             self.resizes.labels(result)
         for verdict in VERDICTS:
             self.windows.labels(verdict)
+        for result in ("recorded", "broken"):
+            self.transitions.labels(result)
         for error in ScalingError:
             self.errors.labels(error)
         self.count((), ())

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from tiphys_models.api import scaling_policy
-from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, ScalingPolicySpec, parse_scaling
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION, ScalingPolicySpec, parse_scaling
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.domain.errors import InvalidInput
 
@@ -33,6 +33,8 @@ class ScalingSeen:
     status: ScalingPolicyStatus
     """What stands there; empty if it is unreadable, so that it is written anew."""
     paused: bool = False
+    retry: str = ""
+    """Value of the annotation that gives an agent another chance."""
     deleting: bool = False
 
     @property
@@ -44,6 +46,7 @@ class ScalingSeen:
 def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
     """From the object as the API server sends it."""
     metadata = obj["metadata"]
+    annotations = metadata.get("annotations") or {}
     spec, invalid = None, ""
     try:
         spec = parse_scaling(dict(obj))
@@ -63,6 +66,7 @@ def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
         spec=spec,
         invalid=invalid,
         status=status,
-        paused=(metadata.get("annotations") or {}).get(PAUSE_ANNOTATION) == "true",
+        paused=annotations.get(PAUSE_ANNOTATION) == "true",
+        retry=str(annotations.get(RETRY_ANNOTATION) or "")[:63],
         deleting=bool(metadata.get("deletionTimestamp")),
     )

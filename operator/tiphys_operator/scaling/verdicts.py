@@ -8,6 +8,7 @@ from tiphys_models.api.reasons import DecisionPhase, ScalingConditionType, Scali
 from tiphys_models.api.scaling_status import PodSizes, ScalingPolicyStatus, Size
 from tiphys_models.scaling.limits import LimitReason
 from tiphys_operator.events import EventWrite
+from tiphys_operator.scaling.agents import Chosen
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.decide import Outcome
 from tiphys_operator.scaling.seen import ScalingSeen
@@ -36,10 +37,32 @@ _WARNINGS = frozenset(
         ScalingReason.DEFERRED,
         ScalingReason.INFEASIBLE,
         ScalingReason.RESIZE_ERROR,
+        ScalingReason.MODEL_MISSING,
+        ScalingReason.MODEL_REFUSED,
+        ScalingReason.MODEL_STAGE,
+        ScalingReason.WORSE_THAN_RULE,
     }
 )
-_NEWS = frozenset({ScalingReason.ACTIVE, ScalingReason.RECOMMENDING, ScalingReason.DISABLED, ScalingReason.PAUSED, ScalingReason.IDLE})
-_RECOVERIES = frozenset({ScalingReason.METRICS_FRESH, ScalingReason.NO_CONFLICT, ScalingReason.SETTLED})
+_NEWS = frozenset(
+    {
+        ScalingReason.ACTIVE,
+        ScalingReason.RECOMMENDING,
+        ScalingReason.DISABLED,
+        ScalingReason.PAUSED,
+        ScalingReason.IDLE,
+        ScalingReason.MODEL_LOADED,
+    }
+)
+_RECOVERIES = frozenset(
+    {
+        ScalingReason.METRICS_FRESH,
+        ScalingReason.NO_CONFLICT,
+        ScalingReason.SETTLED,
+        ScalingReason.MODEL_SHIPPED,
+        ScalingReason.NOT_WORSE,
+        ScalingReason.NOT_COMPARED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +76,7 @@ class Finding:
     conflict: Conflict | None = None
     pods: PodSizes | None = None
     current: Size | None = None
+    chosen: Chosen | None = None
 
 
 def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPolicyStatus:
@@ -64,6 +88,8 @@ def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPol
         update["current"] = finding.current
     if finding.pods is not None:
         update["pods"] = finding.pods
+    if finding.chosen is not None:
+        update["agent"] = finding.chosen.seen
     if outcome is not None:
         update |= {"last_decision": outcome.decision, "memory": outcome.memory}
         if outcome.decision.phase == DecisionPhase.ABANDONED:
@@ -74,8 +100,11 @@ def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPol
 
 
 def verdicts(policy: ScalingSeen, finding: Finding) -> tuple[Verdict, ...]:
-    """All five."""
-    return _ready(policy, finding), _metrics(finding), _conflict(finding), _limited(finding), _resizing(policy, finding)
+    """All seven."""
+    return (
+        _ready(policy, finding), _metrics(finding), _conflict(finding), _limited(finding), _resizing(policy, finding),
+        _model(finding), _rolled_back(policy, finding),
+    )  # fmt: skip
 
 
 def events(policy: ScalingSeen, status: ScalingPolicyStatus) -> list[EventWrite]:
@@ -161,3 +190,24 @@ def _resizing(policy: ScalingSeen, finding: Finding) -> Verdict:
     if pods.in_progress:
         return Verdict(kind, "True", ScalingReason.IN_PROGRESS, f"{pods.in_progress} pods are being resized")
     return Verdict(kind, "False", ScalingReason.SETTLED, f"{pods.sized} of {pods.total} pods have the wanted size, none is being resized")
+
+
+def _model(finding: Finding) -> Verdict:
+    chosen = finding.chosen
+    if chosen is None:
+        return Verdict(_KIND.MODEL_LOADED, "Unknown", ScalingReason.NOT_DECIDED_YET, "no agent was asked")
+    return Verdict(_KIND.MODEL_LOADED, "True" if chosen.loaded else "False", chosen.reason, chosen.message[:MESSAGE_MAX])
+
+
+def _rolled_back(policy: ScalingSeen, finding: Finding) -> Verdict:
+    kind = _KIND.ROLLED_BACK
+    memory = policy.status.memory if finding.outcome is None else finding.outcome.memory
+    if (back := memory.rolled_back) is not None:
+        how = "another value of the annotation tiphys.io/retry-agent, or other weights, give it another chance"
+        return Verdict(kind, "True", ScalingReason.WORSE_THAN_RULE, f"{back.message}: the rule decides; {how}")
+    seen = finding.chosen.seen if finding.chosen is not None else None
+    if seen is None or seen.ahead_permille is None:
+        return Verdict(
+            kind, "False", ScalingReason.NOT_COMPARED, "a learned agent is compared with the rule while its decisions are carried out"
+        )
+    return Verdict(kind, "False", ScalingReason.NOT_WORSE, "the agent is compared with the rule: see status.agent")

@@ -15,25 +15,27 @@ from typing import Any
 from tiphys_models.api.reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import LastDecision, Size
+from tiphys_models.api.scaling_transition import Transition
 from tiphys_models.clients.kube import ApiError
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
 from tiphys_models.domain.quantity import timestamp_s
-from tiphys_models.scaling.protocol import ScalingAgent
-from tiphys_models.scaling.registry import make_agent
 from tiphys_operator.events import EventWrite
 from tiphys_operator.scaling.acting import Actor, Workload
+from tiphys_operator.scaling.agents import AgentShelf, Chosen
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.conflicts import Conflict, conflict
-from tiphys_operator.scaling.decide import Outcome, View, current_size, decide_window, overridden
+from tiphys_operator.scaling.decide import Outcome, View, current_size, overridden
 from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
+from tiphys_operator.scaling.judging import Judge, judge_of, judged_window
 from tiphys_operator.scaling.metrics import ScalingError, ScalingMetrics
 from tiphys_operator.scaling.reader import WindowReader
 from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
 from tiphys_operator.scaling.shape import shape_of
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.scaling.verdicts import Finding, events, status_of
 from tiphys_operator.scaling.workload import Target
 from tiphys_operator.writer import Writer
@@ -48,7 +50,8 @@ class Running:
     """One policy between its windows. Nothing in it is missed after a restart."""
 
     generation: int = -1
-    agent: ScalingAgent | None = None
+    chosen: Chosen | None = None
+    judge: Judge | None = None
     reader: WindowReader | None = None
     workload: Workload | None = None
 
@@ -58,8 +61,9 @@ class WindowRunner:
 
     def __init__(
         self, hands: Hands, writer: Writer, cluster: ScalingCluster, prometheus: PrometheusClient | None, metrics: ScalingMetrics,
-        clock: Clock, on_written: Callable[[dict[str, Any]], object],
+        clock: Clock, shelf: AgentShelf, transitions: TransitionLog, on_written: Callable[[dict[str, Any]], object],
     ) -> None:  # fmt: skip
+        self._shelf, self._transitions = shelf, transitions
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
         self._actor = Actor(hands, cluster, metrics, clock)
         self._metrics, self._clock, self._on_written = metrics, clock, on_written
@@ -77,7 +81,7 @@ class WindowRunner:
         if isinstance(target, Finding):
             await self._tell(policy, target)
             return
-        problem = self._prepare(policy, spec, target, running)
+        problem = await self._prepare(policy, spec, target, running)
         if problem is not None:
             await self._tell(policy, problem)
             return
@@ -106,23 +110,26 @@ class WindowRunner:
             )
         return target
 
-    def _prepare(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> Finding | None:
+    async def _prepare(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> Finding | None:
         shape = shape_of(target, spec.vertical)
         if isinstance(shape, str):
             return Finding(ScalingReason.TARGET_UNFIT, shape)
         running.workload = Workload(target, shape)
-        if running.generation != policy.generation or running.agent is None:
-            try:
-                running.agent = make_agent(spec.agent.kind, spec.objective.attainment_percent / 100)
-            except (InvalidInput, ArtifactRefused) as error:
-                return Finding(ScalingReason.AGENT_UNAVAILABLE, str(error))
+        same, former = running.generation == policy.generation, running.chosen
+        try:
+            running.chosen = await self._shelf.choose(spec, policy.status.agent, former if same else None)
+        except (InvalidInput, ArtifactRefused) as error:
+            return Finding(ScalingReason.AGENT_UNAVAILABLE, str(error))
+        if not same or former is None or running.chosen.agent is not former.agent:
+            running.judge = judge_of(running.chosen.agent, spec)
+        if not same or running.reader is None:
             running.reader = WindowReader(spec, policy.namespace, shape.container)
             running.generation = policy.generation
         return None
 
     async def _decide(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target, running: Running) -> None:
-        agent, reader, workload = running.agent, running.reader, running.workload
-        if agent is None or reader is None or workload is None:
+        chosen, reader, workload = running.chosen, running.reader, running.workload
+        if chosen is None or reader is None or workload is None:
             raise InvalidInput("a policy is prepared before it decides")
         policy = await self._noticed(policy, spec, target)
         found = await self._conflict(policy, target)
@@ -137,7 +144,9 @@ class WindowRunner:
         else:
             # learned agents take milliseconds: the Lease must be renewed meanwhile
             try:
-                outcome = await asyncio.to_thread(decide_window, policy, spec, agent, view, self._clock.now_s())
+                outcome, taught = await asyncio.to_thread(
+                    judged_window, policy, spec, chosen.agent, running.judge, view, self._clock.now_s()
+                )
             except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
                 self._metrics.errors.labels(ScalingError.AGENT).inc()
                 log.exception("an agent failed", extra={"fields": {"policy": policy.key, "agent": spec.agent.kind}})
@@ -146,9 +155,10 @@ class WindowRunner:
                 )
                 return
             self._count(outcome, spec)
+            self._learn(policy, outcome, running.judge, taught)
             outcome = await self._actor.preflight(outcome, view)
         sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
-        finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view))
+        finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view), chosen=_shown(running))
         written = await self._tell(policy, finding)
         if written is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
             return
@@ -206,6 +216,17 @@ class WindowRunner:
             await self._writer.write_event(event)
         return scaling_seen(written)
 
+    def _learn(self, policy: ScalingSeen, outcome: Outcome, judge: Judge | None, taught: Transition | None) -> None:
+        if taught is not None:
+            self._transitions.append(taught)
+            self._metrics.transitions.labels("recorded").inc()
+        if judge is not None and judge.broken:
+            self._metrics.transitions.labels("broken").inc(judge.broken)
+            judge.broken = 0
+        if outcome.memory.rolled_back is not None and outcome.memory.rolled_back != policy.status.memory.rolled_back:
+            self._metrics.rollbacks.inc()
+            log.warning("the rule takes over", extra={"fields": {"policy": policy.key, "why": outcome.memory.rolled_back.message}})
+
     def _count(self, outcome: Outcome, spec: ScalingPolicySpec) -> None:
         m, decision = self._metrics, outcome.decision
         m.decisions.labels(decision.phase).inc()
@@ -223,6 +244,16 @@ class WindowRunner:
             m.windows.labels(verdict).inc()
             m.requests.inc(window.completed)
             m.good.inc(window.completed * (1 - (late or 0.0)))
+
+
+def _shown(running: Running) -> Chosen | None:
+    """With how the agent compares."""
+    chosen, judge = running.chosen, running.judge
+    if chosen is None or chosen.seen is None or judge is None:
+        return chosen
+    compared = len(judge.ahead)
+    ahead = round(1000 * judge.mean_ahead) if compared else None
+    return replace(chosen, seen=chosen.seen.model_copy(update={"compared": compared, "ahead_permille": ahead}))
 
 
 def _acts(policy: ScalingSeen, spec: ScalingPolicySpec) -> bool:

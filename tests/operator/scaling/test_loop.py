@@ -18,7 +18,9 @@ from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.quantity import rfc3339
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.loop import ScalingLoop
+from tiphys_operator.scaling.transition_log import TransitionLog
 
 
 class Server(Kube):
@@ -63,7 +65,8 @@ class Running:
         client = cast("KubeClient", server)
         self.writer = Fenced(client, self.metrics)
         prometheus = cast("PrometheusClient", Prometheus(cast("ManualClock", SystemClock())))
-        self.loop = ScalingLoop(client, self.writer, self.metrics, SystemClock(), prometheus)
+        shelf = AgentShelf(client, "tiphys-system", None, SystemClock())
+        self.loop = ScalingLoop(client, self.writer, self.metrics, SystemClock(), shelf, TransitionLog(), prometheus)
         self.task = asyncio.create_task(self.loop.run())
 
     async def until(self, condition: Any) -> None:

@@ -16,9 +16,11 @@ from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.hands import Hands
 from tiphys_operator.scaling.seen import scaling_seen
+from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.scaling.window import Running, WindowRunner
 from tiphys_operator.scaling.workload import node_of, pod_of
 from tiphys_operator.writer import Writer
@@ -44,8 +46,11 @@ class Kube:
         self.conflicts = 0
         """So many scales meet a workload that has just changed."""
         self.missing = False
+        self.config_maps: dict[str, dict[str, Any]] = {}
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> Any:
+        if "/configmaps/" in path:
+            return self.config_maps[path.rpartition("/")[2]]
         if self.missing:
             raise ApiError(404, "NotFound", path)
         return json.loads(json.dumps(self.deployment))
@@ -149,7 +154,10 @@ class Life:
         self.writer = Unfenced(client, self.metrics)
         hands = Hands(client, self.writer, self.metrics, clock)
         source = cast("PrometheusClient", prometheus)
-        self.runner = WindowRunner(hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.cluster.put_policy)
+        self.shelf, self.log = AgentShelf(client, "tiphys-system", None, clock), TransitionLog()
+        self.runner = WindowRunner(
+            hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.shelf, self.log, self.cluster.put_policy
+        )
         self.running = Running()
 
     async def window(self) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.bounds import allowed
 from tiphys_models.scaling.protocol import Answers, ScalingAgent
+from tiphys_models.scaling.reward import POD_PRICE
 from tiphys_models.scaling.seen import HISTORY, RECENT, Seen
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import STARTS, Load
 from tiphys_models.sim.scaling.plant import Plant, Readings
-from tiphys_models.sim.scaling.scenario import POD_PRICE, Scenario
+from tiphys_models.sim.scaling.scenario import Scenario
 
 START_CPU_M = 500.0
 _START_MARGIN = 1.25

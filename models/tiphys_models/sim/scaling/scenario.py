@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 PERIOD_S = 0.1
 """CFS: a pod that has used up its quota stands still until the next period."""
-POD_PRICE = 0.05
-"""CPU-hours that a pod-hour costs besides its limit: relay, runtime, memory. Without it replicas would be free."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,11 @@ from tiphys_models.scaling.moves import Moves
 from tiphys_models.selectors.network import Network
 from tiphys_models.train.scaling.presets import Preset
 from tiphys_models.train.scaling.rollouts import Rollout, Step
+from tiphys_models.train.scaling.served import Served
 
 REPLAY = 200_000
+SERVED_SHARE = 0.5
+"""Of a batch, where there are served transitions: the rest is simulated, so that what is rare in a cluster is not forgotten."""
 TAU = 0.005
 _IMPOSSIBLE = -1e9
 
@@ -52,12 +55,19 @@ class Learner:
     preset: Preset
     moves: Moves
     seed: int
+    base: LearnedAgent | None = None
+    """What training goes on from."""
+    served: Served | None = None
 
     def train(self, tell: Callable[[str], None]) -> LearnedAgent:
         """All rounds."""
         p, rng = self.preset, np.random.default_rng((self.seed, 7))
         widths = (self.moves.width, *p.hidden, len(self.moves.actions) + p.dueling)
         online, target = Trunk(widths, self.seed), Trunk(widths, self.seed)
+        if self.base is not None:
+            for trunk in (online, target):
+                trunk.load_layers(self.base.network.layers)
+        served = self._served()
         optimiser = torch.optim.Adam(online.parameters(), lr=p.rate[0])
         replay = Replay(self.moves.width, len(self.moves.actions))
         for number in range(p.rounds):
@@ -69,10 +79,18 @@ class Learner:
             rollout = Rollout(p, self.moves, rng)
             steps = rollout.play(lambda x, ok, agent=agent, explore=explore: self._act(agent, x, ok, explore, rng))  # type: ignore[misc]
             _remember(replay, steps, p)
-            losses = [self._update(online, target, optimiser, replay.draw(p.batch, rng)) for _ in range(p.updates * len(steps))]
+            losses = [self._update(online, target, optimiser, _batch(replay, served, p.batch, rng)) for _ in range(p.updates * len(steps))]
             reward = float(np.mean([s.reward.mean() for s in steps]))
             tell(f"  round {number + 1}/{p.rounds}: mean reward {reward:.3f}, loss {np.mean(losses):.4f}, exploring {explore:.2f}")
         return self._agent(online)
+
+    def _served(self) -> Replay | None:
+        s = self.served
+        if s is None or not len(s):
+            return None
+        replay = Replay(self.moves.width, len(self.moves.actions), size=len(s))
+        replay.add(Step(s.inputs, s.possible, s.action, s.gained), s.gained, Step(s.after, s.possible_after, s.action, s.gained))
+        return replay
 
     def _agent(self, network: Trunk) -> LearnedAgent:
         return LearnedAgent(self.preset.name, self.moves, Network(network.layers()), self.preset.dueling, 1.0)
@@ -102,6 +120,14 @@ class Learner:
             for mine, theirs in zip(target.parameters(), online.parameters(), strict=True):
                 mine.lerp_(theirs, TAU)
         return float(loss.detach())
+
+
+def _batch(replay: Replay, served: Replay | None, count: int, rng: np.random.Generator) -> list[Tensor]:
+    if served is None:
+        return replay.draw(count, rng)
+    share = round(SERVED_SHARE * count)
+    parts = zip(replay.draw(count - share, rng), served.draw(share, rng), strict=True)
+    return [torch.cat(pair) for pair in parts]
 
 
 def _remember(replay: Replay, steps: list[Step], p: Preset) -> None:

@@ -9,17 +9,16 @@ import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.moves import Moves
+from tiphys_models.scaling.reward import bill, pain, reward
 from tiphys_models.sim.scaling.episode import Episode
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import Load, draw_load
-from tiphys_models.sim.scaling.scenario import FIBONACCI, HOTEL, POD_PRICE, Scenario
+from tiphys_models.sim.scaling.scenario import FIBONACCI, HOTEL, Scenario
 from tiphys_models.sim.scaling.shapes import make_shape
 from tiphys_models.train.scaling.presets import Preset
 
 Act = Callable[[FloatArray, BoolArray], IntArray]
 """(inputs, possible) -> actions"""
-GRADED = 0.4
-"""Of a violation's price, how much goes by the share of late requests: an agent that has given up still feels each one."""
 _SEEDS = 2**31
 
 
@@ -74,7 +73,7 @@ class Rollout:
         while not self.episode.over:
             readings = self.episode.advance()
             e = self.episode
-            self._bills.append(e.replicas * (e.cpu_m / 1000 + POD_PRICE))
+            self._bills.append(bill(e.replicas, e.cpu_m))
             p90 = np.where(np.isnan(readings.p90_s), e.scenario.time_out_s, readings.p90_s) / e.scenario.target_s
             self._streak = np.where(p90 < 1, self._streak + 1, 0)
             answered = np.minimum(readings.completed / np.maximum(readings.arrived, 1), 1.0)
@@ -107,11 +106,8 @@ class Rollout:
             return np.asarray(2 * (answered + np.maximum(1 - p90, 0)) - 25 * used_m / _NODE_M + 0.2 * streak)
         counts = self.plant.counted(window)
         late = self.plant.fluid.late[:, window] / np.maximum(counts, 1)
-        violated = (1 - GRADED) * (late > 0.1) + GRADED * late
-        cost = self._bills[window] / self._typical
-        per_group = (a.reshape(groups, -1).mean(axis=1) for a in (cost, violated))
-        bill, pain = per_group
-        return np.asarray(-(bill + self.price * pain) / ((1 + self.price) / 2))
+        cost, suffered = (a.reshape(groups, -1).mean(axis=1) for a in (self._bills[window] / self._typical, pain(late)))
+        return reward(cost, suffered, self.price)
 
 
 _NODE_M = 20_000.0

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.scaling.learned import LearnedAgent, moves_of
+from tiphys_models.scaling.learned import AgentCard, LearnedAgent, load_agent, moves_of
 from tiphys_models.scaling.rules import Rule
 from tiphys_models.scaling.settings import RULE
 from tiphys_models.sim.scaling.calibration import REQUIRED, Bench
@@ -19,6 +20,7 @@ from tiphys_models.sim.scaling.frontier import cost_at
 from tiphys_models.sim.scaling.settling import settle
 from tiphys_models.train.scaling.dqn import Learner
 from tiphys_models.train.scaling.presets import Preset
+from tiphys_models.train.scaling.served import Served
 
 MARGINS = (0.0, 0.005, 0.01, 0.02, 0.04)
 VALIDATION_SEEDS = (0, 1, 2, 3)
@@ -44,6 +46,12 @@ class Trained:
         """Lower is better: what validation measured, where it measures."""
         return float(self.evidence.get("mean_cost_over_rule", self.evidence.get("settled_over_smallest", 0.0)))
 
+    @property
+    def sound(self) -> bool:
+        """Whether one that went on from another is not clearly worse than that one, as far as its card says."""
+        base = self.evidence.get("base_mean_cost_over_rule")
+        return base is None or self.score <= float(base) + WORSE_THAN_BASE
+
 
 def train(preset: Preset, seed: int, tell: Callable[[str], None]) -> Trained:
     """One seed."""
@@ -56,6 +64,32 @@ def train(preset: Preset, seed: int, tell: Callable[[str], None]) -> Trained:
     if preset.name == "dqn-vertical":
         return _priced(Trained(agent, seed, card, evidence), preset, tell)
     return Trained(agent, seed, card, evidence)
+
+
+CONTINUED_ROUNDS = 6
+WORSE_THAN_BASE = 0.02
+"""By so much of the rule's cost a continued agent may be dearer on validation than the one it began from, and still be published."""
+
+
+def continued(
+    preset: Preset, seed: int, base: Path, served: Served, tell: Callable[[str], None], rounds: int = CONTINUED_ROUNDS
+) -> Trained:
+    """Go on from a published agent with what was served, beside simulated episodes; its gate and prices are judged anew."""
+    card, agent = AgentCard.model_validate_json(read_part(base)), load_agent(base)
+    gentle = replace(preset, rounds=rounds, explore=(preset.explore[1],) * 2, rate=(preset.rate[1],) * 2)
+    taught = Learner(gentle, agent.moves, seed, agent, served).train(tell)
+    evidence = {
+        "preset": preset.name,
+        "seed": seed,
+        "rounds": rounds,
+        "windows": preset.windows,
+        "base_sha256": card.sha256,
+        "base_mean_cost_over_rule": (card.model_extra or {}).get("training", {}).get("mean_cost_over_rule"),
+        "served": len(served),
+        "served_left_out": {"foreign": served.foreign, "unlike_any_action": served.unlike, "windows_missing": served.short},
+    }
+    said = {"hidden": card.hidden, "dueling": card.dueling, "rule": card.rule}
+    return _gated(Trained(taught, seed, said, evidence), preset, tell)
 
 
 def _gated(trained: Trained, preset: Preset, tell: Callable[[str], None]) -> Trained:

@@ -1,0 +1,130 @@
+"""Scaling transitions from operators' status listeners, kept in a file so that what the operators forget is not lost."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+from pydantic import ValidationError
+
+from tiphys_models.api.scaling_transition import TRANSITIONS_PATH, Transition, TransitionPage
+from tiphys_models.domain.errors import InvalidInput, Unavailable
+
+_TIMEOUT_S = 20.0
+_PAGE = 1000
+_BODY_MAX_BYTES = 64 * 1024 * 1024
+_KEPT, _CURSORS = "transitions.jsonl", "transitions.cursors.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Everything that is known now."""
+
+    transitions: Sequence[Transition]
+    new: int
+    lost: int
+    """Dropped by an operator after it was last read, before it was read again."""
+    before: int
+    """Dropped before it was read for the first time."""
+
+
+def read_file(path: Path) -> list[Transition]:
+    """One JSON object a line; InvalidInput names the line that is none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(Transition.model_validate_json(line))
+        except ValidationError as error:
+            raise InvalidInput(f"{path}, line {number}: {error.errors(include_url=False)[0]['msg']}") from error
+    return found
+
+
+def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pulled:
+    """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move."""
+    kept, cursors = directory / _KEPT, directory / _CURSORS
+    known: dict[str, int] = orjson.loads(cursors.read_bytes()) if cursors.exists() else {}
+    old = read_file(kept) if kept.exists() else []
+    new: list[Transition] = []
+    lost = before = 0
+    for address in _addresses(url):
+        ask = _Address(url, address, token_file, policy)
+        page = ask.page(0, 1)
+        epoch, cursor = page.epoch, f"{page.epoch}/{policy}"
+        after = known.get(cursor, 0)
+        page = ask.page(after, _PAGE)
+        if cursor in known:
+            lost += page.lost
+        else:
+            before += page.lost
+        while page.epoch == epoch:
+            new += [entry.transition for entry in page.items]
+            after = max(after, page.next)
+            known[cursor] = after
+            if after >= page.last:
+                break
+            page = ask.page(after, _PAGE)
+    directory.mkdir(parents=True, exist_ok=True)
+    with kept.open("ab") as file:
+        file.writelines(t.model_dump_json(by_alias=True).encode() + b"\n" for t in new)
+    cursors.write_bytes(orjson.dumps(known))
+    return Pulled((*old, *new), len(new), lost, before)
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """One operator's listener: each has a log of its own."""
+
+    url: str
+    ip: str
+    token_file: Path | None
+    policy: str
+
+    def page(self, after: int, limit: int) -> TransitionPage:
+        parts = urlsplit(self.url)
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        query = urlencode({"after": after, "limit": limit} | ({"policy": self.policy} if self.policy else {}))
+        headers = {"Host": parts.netloc}
+        if self.token_file is not None:
+            headers["Authorization"] = f"Bearer {_token(self.token_file)}"
+        where = f"http://{host}:{parts.port or 80}{TRANSITIONS_PATH}"
+        try:
+            request = urllib.request.Request(f"{where}?{query}", headers=headers)  # noqa: S310 - http only, see pull
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+                body = answer.read(_BODY_MAX_BYTES)
+            return TransitionPage.model_validate_json(body)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Unavailable(f"{where} answered {error.code}: {error.read(200).decode('utf-8', 'replace').strip()}") from error
+        except (OSError, HTTPException) as error:
+            raise Unavailable(f"{where}: {error}") from error
+        except ValidationError as error:
+            raise Unavailable(f"{where} sent something that is no page of transitions") from error
+
+
+def _addresses(url: str) -> list[str]:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise InvalidInput(f"--from-transitions: {url!r} is neither a file nor http://HOST:PORT of an operator's status listener")
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unavailable(f"cannot resolve {parts.hostname}: {error}") from error
+    return sorted({str(address[4][0]) for address in found})
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise InvalidInput(f"--token-file {path}: {error.strerror}") from error

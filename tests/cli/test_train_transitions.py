@@ -1,0 +1,99 @@
+"""What the trainer reads from the operator's own listener, keeps, and says is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tiphys_operator.leases import Lease, LeaseOptions
+
+from tests.operator.api_server import FakeApiServer
+from tests.operator.scaling.test_transition_log import transition
+from tiphys_cli.train.transitions import Pulled, pull, read_file
+from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_operator.health import Health
+from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.transition_log import TransitionLog
+from tiphys_operator.status_server import StatusServer
+
+
+@asynccontextmanager
+async def serving(log: TransitionLog, token: Path) -> AsyncIterator[str]:
+    clock = ManualClock()
+    async with FakeApiServer() as server, server.client() as client:
+        health = Health(clock, Lease(client, LeaseOptions("n", "l", "a"), clock), dead_after_s=150)
+        async with StatusServer("127.0.0.1", 0, health, OperatorMetrics(), log, token) as status:
+            yield f"http://127.0.0.1:{status.port}"
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("secret")
+    return path
+
+
+def append(log: TransitionLog, first: int, count: int, policy: str = "default/web") -> None:
+    for number in range(first, first + count):
+        log.append(transition(policy, number=number, at=15.0 * number))
+
+
+async def test_it_reads_on_where_it_stopped_and_keeps_what_the_operator_forgets(tmp_path: Path, token: Path) -> None:
+    log = TransitionLog(capacity=8)
+
+    async def read(url: str) -> Pulled:
+        return await asyncio.to_thread(pull, url, token, "", tmp_path / "out")
+
+    async with serving(log, token) as url:
+        append(log, 1, 10)
+        first = await read(url)
+        assert (first.new, first.lost, first.before) == (8, 0, 2)
+        again = await read(url)
+        assert (again.new, again.lost, again.before, len(again.transitions)) == (0, 0, 0, 8)
+        append(log, 11, 11)
+        third = await read(url)
+        assert (third.new, third.lost, third.before) == (8, 3, 0)
+        assert [t.number for t in third.transitions] == [*range(3, 11), *range(14, 22)]
+    restarted = TransitionLog()
+    append(restarted, 22, 2)
+    async with serving(restarted, token) as url:
+        assert [t.number for t in (await read(url)).transitions][-2:] == [22, 23]
+    assert [t.number for t in read_file(tmp_path / "out" / "transitions.jsonl")][-3:] == [21, 22, 23]
+
+
+async def test_more_than_a_page_and_one_policy_alone(tmp_path: Path, token: Path) -> None:
+    log = TransitionLog()
+    append(log, 1, 1500)
+    append(log, 1, 20, "default/api")
+    async with serving(log, token) as url:
+        everything = await asyncio.to_thread(pull, url, token, "", tmp_path / "all")
+        assert everything.new == 1520
+        one = await asyncio.to_thread(pull, url, token, "default/api", tmp_path / "one")
+        assert {t.policy for t in one.transitions} == {"default/api"}
+        assert one.new == 20
+
+
+async def test_what_goes_wrong_is_said_and_nothing_is_kept(tmp_path: Path, token: Path) -> None:
+    wrong, out = tmp_path / "wrong", tmp_path / "out"
+    wrong.write_text("guess")
+    async with serving(TransitionLog(), token) as url:
+        with pytest.raises(Unavailable, match="401"):
+            await asyncio.to_thread(pull, url, wrong, "", out)
+        with pytest.raises(InvalidInput, match="token-file"):
+            await asyncio.to_thread(pull, url, tmp_path / "none", "", out)
+    with pytest.raises(Unavailable):
+        await asyncio.to_thread(pull, url, token, "", out)
+    with pytest.raises(InvalidInput, match="neither a file nor"):
+        pull("ftp://somewhere", token, "", out)
+    assert not out.exists()
+
+
+def test_a_line_that_is_no_transition_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    file.write_text(transition().model_dump_json(by_alias=True) + "\n{}\n")
+    with pytest.raises(InvalidInput, match="line 2"):
+        read_file(file)
