@@ -10,9 +10,11 @@ from tests.binding.small import OFFERS, stream, view
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.binding import agent, learned
 from tiphys_models.binding.agent import ACTIONS, load_agent, shapes
-from tiphys_models.binding.learned import WEIGHTS, load_score
-from tiphys_models.binding.protocol import bind
+from tiphys_models.binding.kernels import WEIGHTS
+from tiphys_models.binding.learned import ScorePolicy, load_score
+from tiphys_models.binding.protocol import Reason, bind
 from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
+from tiphys_models.features.arrays import FloatArray
 
 
 def write(directory: Path, *, table: tuple[float, ...] = (2.0, 8.0), scale: float = 1.0, **card: Any) -> Path:
@@ -64,14 +66,40 @@ def test_a_missing_agent_is_refused_and_an_unknown_one_named(tmp_path: Path) -> 
         make_agent("magic")
 
 
-def test_a_score_has_a_row_for_each_degree_of_strictness(tmp_path: Path) -> None:
-    rows = np.zeros(WEIGHTS)
-    rows[0, 3], rows[2, 3] = -1.0, 1.0  # the strictest want what is near, the others what is far
-    write_tensors(tmp_path, "score", "score", learned.SCHEMA, {"weights": rows})
-    score = load_score(tmp_path / "score.json")
-    near = bind(score, OFFERS, stream(max_delay_ms=29.0), view())
-    far = bind(score, OFFERS, stream(max_delay_ms=200.0), view())
-    assert [OFFERS.all[found.offer].site.name for found in (near, far)] == ["edge", "remote"]
-    write_tensors(tmp_path, "short", "score", learned.SCHEMA, {"weights": rows[:1]})
+def weighted(**weights: float) -> FloatArray:
+    return np.array([weights.get(term.replace("-", "_"), 0.0) for term in learned.TERMS])
+
+
+def test_a_score_is_loaded_and_one_of_another_shape_refused(tmp_path: Path) -> None:
+    write_tensors(tmp_path, "score", "score", learned.SCHEMA, {"weights": weighted(near=1.0)})
+    found = bind(load_score(tmp_path / "score.json"), OFFERS, stream(), view())
+    assert OFFERS.all[found.offer].site.name == "remote"
+    write_tensors(tmp_path, "short", "score", learned.SCHEMA, {"weights": np.zeros(WEIGHTS - 1)})
     with pytest.raises(ArtifactRefused, match="arrays must be"):
         load_score(tmp_path / "short.json")
+
+
+def test_a_score_declines_what_is_dearer_than_it_is_worth_but_nothing_idle() -> None:
+    dear = ScorePolicy(weighted(price=1.5, late=1.0, decline=2.0))
+    for use, reason in ((0.0, Reason.BOUND), (0.4, Reason.BOUND), (0.7, Reason.NO_CAPACITY)):
+        loads = {o.name: use * o.capacity_qps for o in OFFERS.all}
+        assert bind(dear, OFFERS, stream(rate_qps=1.0), view(loads)).reason is reason
+    thrifty = ScorePolicy(weighted(price=1.5, size=2.0, late=1.0, decline=2.0))
+    loads = {o.name: 0.65 * o.capacity_qps for o in OFFERS.all}
+    assert [bind(thrifty, OFFERS, stream(rate_qps=1.0, size_kb=kb), view(loads)).reason for kb in (36.0, 48.0)] == [
+        Reason.BOUND,
+        Reason.NO_CAPACITY,
+    ]
+
+
+def test_what_is_down_or_does_another_task_eases_no_price() -> None:
+    dear = ScorePolicy(weighted(price=1.5, late=1.0, decline=2.0))
+    loads = {o.name: 0.7 * o.capacity_qps for o in OFFERS.all} | {"remote/face": 0.0, "remote/tiny": 0.0}
+    wanted = stream(rate_qps=1.0, max_delay_ms=60.0)
+    assert bind(dear, OFFERS, wanted, view(loads)).reason is Reason.BOUND
+    assert bind(dear, OFFERS, wanted, view(loads, down=("remote/tiny",))).reason is Reason.NO_CAPACITY
+
+
+def test_terms_that_rank_decline_nothing() -> None:
+    hated = ScorePolicy(weighted(accuracy=9.0, quick=9.0, fast=9.0, near=9.0))
+    assert bind(hated, OFFERS, stream(), view()).reason is Reason.BOUND

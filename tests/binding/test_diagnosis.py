@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.binding.small import NAMES, OFFERS, stream, view
-from tiphys_models.binding.diagnosis import diagnose, why_none
+from tiphys_models.binding.diagnosis import KEPT, diagnose, why_none
+from tiphys_models.binding.learned import TERMS, ScorePolicy
 from tiphys_models.binding.protocol import Reason, bind
 from tiphys_models.binding.rules import STATIC, StaticPolicy
 
@@ -53,3 +54,14 @@ def test_every_refused_offer_names_each_constraint_that_it_breaks() -> None:
 def test_a_stream_that_is_not_bound_is_told_what_is_in_the_way(changed: dict[str, float], seen: object, words: str) -> None:
     wanted = stream(**changed)
     assert words in why_none(diagnose(CLOSEST, OFFERS, wanted, seen), wanted)  # type: ignore[arg-type]
+
+
+def test_what_a_policy_keeps_for_others_is_told_from_what_is_full() -> None:
+    keeping = ScorePolicy(np.array([{"price": 1.5, "decline": 2.0}.get(term, 0.0) for term in TERMS]))
+    seen = view({o.name: 0.7 * o.capacity_qps for o in OFFERS.all})
+    found = diagnose(keeping, OFFERS, stream(rate_qps=1.0), seen)
+    able = OFFERS.serves("detect")
+    assert found.refused[KEPT][able].all()
+    assert not found.refused[KEPT][~able].any()
+    assert not found.feasible.any()
+    assert "all are kept for others (70 % of their capacity is in use" in why_none(found, stream(rate_qps=1.0))

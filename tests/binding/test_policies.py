@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.binding.small import CLOUD, DELAYS, NAMES, OFFERS, TINY, stream, view
+from tiphys_models.binding import kernels
+from tiphys_models.binding.learned import ScorePolicy
 from tiphys_models.binding.offers import Delay, Offer, Offers
 from tiphys_models.binding.protocol import Reason, View, bind
 from tiphys_models.binding.registry import make_policy
@@ -49,6 +51,13 @@ def test_transmission_is_size_over_bit_rate_and_counts_with_access_there_and_bac
     assert bound("farthest", max_delay_ms=exact - 0.01) == "Infeasible"
     found = bind(make_policy("closest"), OFFERS, stream(max_delay_ms=exact), view())
     assert found.expected_latency_ms == pytest.approx(exact)
+
+
+def test_an_unmeasured_site_leaves_the_score_s_arithmetic_in_order() -> None:
+    unmeasured = replace(view(), network_ms=OFFERS.network_ms({"edge": DELAYS["edge"]}))
+    weights = np.where(np.arange(kernels.WEIGHTS) % 2, 0.1, -0.1)  # with opposite signs infinities would meet
+    found = bind(ScorePolicy(weights), OFFERS, stream(), unmeasured)
+    assert NAMES[found.offer].startswith("edge/")
 
 
 def test_a_query_of_twice_the_size_takes_twice_the_delay_and_load() -> None:

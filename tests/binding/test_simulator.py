@@ -28,7 +28,7 @@ HORIZON_S = 60.0
 EDGE = make_topology("full-edge")
 ACTION = {a.name: a for a in STATIC_ACTIONS}
 EVENTS = Scenario(events=True)
-SOME = np.tile([2.5, 0.5, 3, 2, 1, 2, 1], (3, 1))
+SOME = np.array([0.3, -0.1, 0.5, 0.3, 0.3, 0.1, 0.1, 0.2, 1, 1, -0.2, 0.2, 0.3, 0.3, 0.2, 0.3, 0.3, 0.1, 1.5])
 
 
 def streams(seed: int = 0, rate: float = 60.0) -> Streams:

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from tiphys_models.binding.agent import ACTIONS, FEATURES, agent_of
-from tiphys_models.binding.learned import WEIGHTS
+from tiphys_models.binding.kernels import WEIGHTS
 from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent
 from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import agent_actions

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
+from tiphys_cli.bench.binding import Plan
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import blocks
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
@@ -74,7 +75,12 @@ def test_switching_counts_only_above_the_agent_s_own_fixed_action() -> None:
 
 
 def test_applications_are_compared_both_ways() -> None:
-    assert claim(rows(), "applications-differ-points-gaming-cheaper-cars-farthest") == (10.0, True)
+    name = "applications-differ-points-of-{}-gaming-cheaper-cars-farthest-{}"
+    assert claim(rows(), name.format("seven", 60)) == (10.0, True)
+    assert claim([r for r in rows() if r["lambda_per_min"] != 80.0], name.format("eight", 60)) == (10.0, True)
+    ruled = [{**r, "success": 0.95} if r["policy"] == "relative-load" and r["application"] != "all" else r for r in rows()]
+    assert claim(ruled, name.format("seven", 60)) == (10.0, True)
+    assert not [c for c in claims(ruled) if "of-eight" in c.id]  # one policy is the best for both
 
 
 def test_the_better_blind_comparator_is_named() -> None:
@@ -137,3 +143,11 @@ def test_unknown_policies_and_unreadable_arrivals_are_named(tmp_path: Path) -> N
     assert (result.exit_code, "'magic' is none of" in result.stderr) == (2, True)
     result = CliRunner().invoke(app, ["bench", "binding", "--arrivals", str(tmp_path / "none.csv")])
     assert (result.exit_code, "cannot read none.csv" in result.stderr) == (2, True)
+
+
+def test_modelling_choices_can_be_left_as_they_are() -> None:
+    blind = {topology: Blind(("closest", "farthest"), (2,) * len(NAMES)) for topology in RATES}
+    every, fewer = (Plan((0,), sensitivity=changed) for changed in (True, False))
+    assert {job.scenario.name for job in fewer.cells(blind)} == {"default"}
+    kept = [job for job in every.cells(blind) if job.scenario.name == "default"]
+    assert kept == list(fewer.cells(blind))

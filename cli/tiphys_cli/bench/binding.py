@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.kernel import empty_feasible
-from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS, Scenario
 from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
 
@@ -43,11 +43,19 @@ class Plan:
     quick: bool = False
     jobs: int = 0
     """Processes; 0: one a core."""
+    sensitivity: bool = True
+    """Whether modelling choices are changed one at a time, too: three quarters of the time."""
 
     @property
     def horizon_s(self) -> float:
         """Of every episode."""
         return _QUICK_HORIZON_S if self.quick else HORIZON_S
+
+    @property
+    def _scenarios(self) -> tuple[Scenario, ...]:
+        if not self.sensitivity:
+            return ()
+        return SENSITIVITY[:2] if self.quick else SENSITIVITY
 
     def cells(self, blind: dict[str, Blind]) -> Iterator[Job]:
         """Full-edge at every rate, the others at 20, 60 and 100; the file; then one modelling choice changed at a time."""
@@ -60,7 +68,7 @@ class Plan:
                     yield Job(topology, DEFAULT_SCENARIO, rate, seed, policies, blind[topology], self.horizon_s, trace=shown and index == 0)
         for seed in self.seeds if self.file is not None else ():
             yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s, str(self.file))
-        for scenario in SENSITIVITY[:2] if self.quick else SENSITIVITY:
+        for scenario in self._scenarios:
             for seed in self.seeds[:_EVENT_SEEDS] if scenario.events else self.seeds:
                 yield Job("full-edge", scenario, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s)
 
@@ -71,7 +79,7 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     unknown = [p for p in plan.policies if p not in POLICIES]
     if unknown:
         raise InvalidInput(f"--policies: {unknown[0]!r} is none of {', '.join(POLICIES)}")
-    plan = Plan(plan.seeds, available(plan.policies), plan.file, plan.quick, plan.jobs)
+    plan = replace(plan, policies=available(plan.policies))
     file = None if plan.file is None else read_arrivals(plan.file)
     tell("tuning the blind comparators on training seeds")
     blind = {topology: tune_blind(topology) for topology in TOPOLOGIES}

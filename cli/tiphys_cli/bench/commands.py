@@ -275,6 +275,7 @@ def binding(
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
     docs: Docs = None,
+    sensitivity: Annotated[bool, typer.Option(help="change modelling choices one at a time, too: most of the time")] = True,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only fit the tick version of the queues to the event version")] = False,
 ) -> None:
     """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""
@@ -291,7 +292,7 @@ def binding(
             from tiphys_cli.bench.binding_docs import blocks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
-        plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs)
+        plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs, sensitivity=sensitivity)
         if policies is not None:
             plan = replace(plan, policies=tuple(policies.split(",")))
         result = binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)

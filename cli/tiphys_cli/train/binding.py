@@ -47,7 +47,7 @@ def _train_agents(name: str, seeds: Sequence[int], out: Path, errors: Console) -
     best = max(results, key=lambda r: r.validation)
     evidence = {"training": best.evidence, "training_seeds": [r.evidence for r in results]}
     write_tensors(out, name, name, agent.SCHEMA, best.arrays, **best.card, **evidence)
-    if name == "aset-wide":  # what is learned over all rates serves as the fixed score too
+    if name == "aset":  # its score serves by itself, too
         write_tensors(out, "score", "score", learned.SCHEMA, {"weights": best.arrays["weights"]}, **evidence)
     table = Table("seed", "best fixed action", "its success", "margin", "success", "seconds", title=f"{name}: validation")
     for r in results:

@@ -136,7 +136,7 @@ def scaling(
 
 @train_app.command()
 def binding(
-    preset: Annotated[str, typer.Option(help="aset, aset-wide (which also writes score) or aset-paper")] = "aset",
+    preset: Annotated[str, typer.Option(help="aset (which also writes score), aset-wide or aset-paper")] = "aset",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/binding"),
     episodes: Annotated[int | None, typer.Option(min=1, help="aset-paper: instead of the preset's 300")] = None,

@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError
 
 from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.tensors import TensorCard, load_checked
-from tiphys_models.binding.learned import WEIGHTS, ScorePolicy, TablePolicy
+from tiphys_models.binding.kernels import WEIGHTS
+from tiphys_models.binding.learned import ScorePolicy, TablePolicy
 from tiphys_models.binding.offers import Offers
 from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.rules import STATIC, StaticPolicy
@@ -23,7 +24,7 @@ from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.selectors.network import Network, network_of, shapes_of
 
-SCHEMA = "binding-pooled/1"
+SCHEMA = "binding-pooled/2"
 WINDOW_S = 5.0
 LAYERS = ("antenna", "co", "dc", "cloud")
 ACCURACY_BANDS = (25.0, 40.0)
@@ -127,7 +128,7 @@ def action_policies(weights: FloatArray, table: Sequence[int], applications: Seq
 def shapes(applications: int) -> dict[str, tuple[int, ...]]:
     """What an agent's arrays must look like."""
     network = shapes_of((FEATURES, HIDDEN, HIDDEN, len(ACTIONS)))
-    return {**network, "mean": (FEATURES,), "scale": (FEATURES,), "weights": WEIGHTS, "table": (applications,)}
+    return {**network, "mean": (FEATURES,), "scale": (FEATURES,), "weights": (WEIGHTS,), "table": (applications,)}
 
 
 def agent_of(name: str, card: AgentCard, arrays: Mapping[str, FloatArray]) -> Agent:

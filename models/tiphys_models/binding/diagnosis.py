@@ -9,11 +9,11 @@ import numpy as np
 
 from tiphys_models.binding.kernels import Candidates, fits
 from tiphys_models.binding.offers import Offers
-from tiphys_models.binding.protocol import BindingPolicy, View, candidates_of
+from tiphys_models.binding.protocol import BindingPolicy, View, candidates_of, within
 from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import BoolArray, FloatArray
 
-TASK, DOWN, TOO_SLOW, NOT_ACCURATE, FULL = "task", "down", "too-slow", "not-accurate", "full"
+TASK, DOWN, TOO_SLOW, NOT_ACCURATE, FULL, KEPT = "task", "down", "too-slow", "not-accurate", "full", "kept-for-others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,10 @@ def diagnose(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) 
         NOT_ACCURATE: np.asarray(c.accuracy < c.min_accuracy),
         FULL: ~fits(c, view.ceiling),
     }
-    return Diagnosis(c, policy.score(stream, c), refused)
+    possible = np.asarray(~(refused[TASK] | refused[DOWN] | refused[TOO_SLOW] | refused[NOT_ACCURATE]))
+    scores = np.where(possible, policy.score(stream, within(c, possible)), policy.score(stream, c))
+    refused[KEPT] = possible & np.isneginf(scores)
+    return Diagnosis(c, scores, refused)
 
 
 def why_none(diagnosis: Diagnosis, stream: Stream) -> str:
@@ -86,4 +89,14 @@ def _emptiest(c: Candidates, up: BoolArray, stream: Stream) -> str:
     return f"the most spare capacity is {spare_qps:.1f} queries a second, a share of it is kept free, {needed_qps:g} are needed"
 
 
-_MEASURES: Mapping[str, Callable[[Candidates, BoolArray, Stream], str]] = {TOO_SLOW: _fastest, NOT_ACCURATE: _best, FULL: _emptiest}
+def _dearest(c: Candidates, up: BoolArray, stream: Stream) -> str:
+    use = float((c.load_qps[up].sum()) / c.capacity_qps[up].sum())
+    return f"{100 * use:.0f} % of their capacity is in use, which makes it worth more to other streams"
+
+
+_MEASURES: Mapping[str, Callable[[Candidates, BoolArray, Stream], str]] = {
+    TOO_SLOW: _fastest,
+    NOT_ACCURATE: _best,
+    FULL: _emptiest,
+    KEPT: _dearest,
+}

@@ -13,8 +13,10 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
 
 CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
 """The paper's seven in its order, relative load balancing, the learned score."""
-STRICT_MS = (30.0, 60.0)
-"""Streams that allow less are scored with weights of their own: what is need for the strictest is waste for the others."""
+WEIGHTS = 19
+"""Of the score."""
+QUICK_MS, NEAR_MS, TIGHT_MS = 15.0, 8.0, 8.0
+"""Where the score's terms are down to a half: of processing, of the way, of what an offer leaves of the allowed delay."""
 VARIABILITY = 0.15
 """Of queues of periodic frames: waits are so much of a G/G/c queue's (`tiphys bench binding --calibrate`)."""
 LEAST_LOAD_QPS = 1.0
@@ -54,6 +56,10 @@ class Candidates(NamedTuple):
     """As far as known."""
     added_qps: FloatArray
     """What this stream would add, in queries of the profiled size."""
+    size: FloatArray
+    """Of one query, in profiled ones."""
+    processing_ms: FloatArray
+    """Of a profiled one."""
     accuracy: FloatArray
     draw: FloatArray
     """Uniform in (0, 1), from the stream's bits and the offer's."""
@@ -81,6 +87,8 @@ def beside(columns: Columns, network_ms: FloatArray, load_qps: FloatArray, wish:
         columns.capacity_qps,
         load_qps,
         wish.rate_qps * size,
+        size,
+        columns.delay_ms,
         columns.accuracy,
         draws(wish.draw, columns.hashes),
         wish.max_delay_ms,
@@ -100,7 +108,7 @@ def fits(c: Candidates, ceiling: float) -> BoolArray:
 
 
 def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
-    """One number an offer, the highest is taken. `weights` are the score's; the others have none."""
+    """One number an offer, the highest is taken, minus infinity never. `weights` are the score's; the others have none."""
     if kind == CLOSEST:
         return -c.network_ms
     if kind == LOAD_BALANCING:
@@ -120,17 +128,41 @@ def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
     spare = 1.0 - (c.load_qps + c.added_qps) / c.capacity_qps
     if kind == RELATIVE_LOAD:
         return spare
-    w = weights[0 if c.max_delay_ms < STRICT_MS[0] else 1 if c.max_delay_ms < STRICT_MS[1] else 2]
-    found: FloatArray = (
-        w[0] * spare
-        + w[1] * c.latency_ms / c.max_delay_ms
-        - w[2] * (c.accuracy - c.min_accuracy) / 50.0
-        + w[3] * c.network_ms / 20.0
-        + w[4] * (c.latency_ms - 2.0 * c.network_ms) / 100.0
-        - w[5] * 5.0 * np.maximum(0.2 - spare, 0.0)
-        - w[6] * expected_late(c, spare)
+    return worth(c, spare, weights)
+
+
+def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
+    """The learned score: the share of the stream's queries that will be in time, minus what the capacity is worth to others.
+
+    The price of a capacity rises with its use, and with how accurate, quick and near it is; large queries pay more than their load.
+    Where it exceeds the chance, in proportion to the pressure on all that would suit, the offer is kept for others and the stream
+    declined. The other terms rank only. `learned.TERMS` names the weights.
+    """
+    use, nearly_full = 1.0 - spare, 5.0 * np.maximum(0.2 - spare, 0.0)
+    accurate = c.accuracy / 50.0
+    quick = 1.0 / (1.0 + (c.processing_ms / QUICK_MS) ** 2)
+    near = 1.0 / (1.0 + (c.network_ms / NEAR_MS) ** 2)
+    fast = quick * near
+    tight = 1.0 / (1.0 + (np.maximum(c.slack_ms - c.latency_ms, 0.0) / TIGHT_MS) ** 2)
+    price = (w[0] + (w[1] + w[2] * accurate) * accurate + w[3] * quick + w[4] * fast) * use
+    price += (w[5] + w[6] * quick + w[7] * fast) * nearly_full
+    price *= 1.0 + w[9] * (c.size - 1.0)
+    chance = 1.0 - w[8] * expected_late(c, spare)
+    able = suits(c)
+    pressure = np.sum(np.where(able, c.load_qps, 0.0)) / (np.sum(np.where(able, c.capacity_qps, 0.0)) + 1e-9)
+    ranked: FloatArray = (
+        chance
+        - price
+        - (w[10] + w[11] * accurate) * accurate
+        - w[12] * quick
+        - w[13] * fast
+        + w[14] * c.processing_ms / 100.0
+        - w[15] * near
+        + w[16] * tight
+        + w[17] * np.minimum(c.latency_ms / c.max_delay_ms, 1.0)
     )
-    return found
+    kept: FloatArray = np.where(chance > w[18] * pressure**2 * price, ranked, -np.inf)
+    return kept
 
 
 def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
@@ -148,8 +180,9 @@ def spare_qps(c: Candidates) -> FloatArray:
 
 
 def best(preferred: FloatArray, feasible: BoolArray, tie: FloatArray) -> int:
-    """The feasible offer that is preferred; of equals the one with the highest `tie`, then the first by name; -1: there is none."""
-    if not feasible.any():
+    """The feasible offer that is preferred; of equals the one with the highest `tie`, then the first by name; -1: none, or all declined."""
+    wanted = feasible & (preferred > -np.inf)
+    if not wanted.any():
         return -1
-    ranked = np.where(feasible, preferred, -np.inf)
-    return int(np.argmax(np.where(feasible & (ranked >= ranked.max()), tie, -np.inf)))
+    ranked = np.where(wanted, preferred, -np.inf)
+    return int(np.argmax(np.where(wanted & (ranked >= ranked.max()), tie, -np.inf)))

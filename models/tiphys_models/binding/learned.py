@@ -12,23 +12,24 @@ from pathlib import Path
 import numpy as np
 
 from tiphys_models.artifacts.tensors import load_checked
-from tiphys_models.binding.kernels import SCORE, Candidates, preference
+from tiphys_models.binding.kernels import SCORE, WEIGHTS, Candidates, preference
 from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
-SCHEMA = "binding-score/1"
-WEIGHTS = (3, 7)
-"""Rows: streams that allow less than the one or the other of `kernels.STRICT_MS`, and the others."""
-TERMS = ("spare", "latency", "accuracy", "network", "processing", "headroom", "late")
-"""What the weights are of: spare share after binding; expected latency over allowed delay; accuracy beyond what is wanted (counts
-against, in units of 50 points); network in units of 20 ms; processing in units of
-100 ms; use after beyond 80 % (against, times 5); expected share of late queries (against)."""
+SCHEMA = "binding-score/2"
+TERMS = (
+    "price", "price-accuracy", "price-accuracy2", "price-quick", "price-fast", "full", "full-quick", "full-fast", "late", "size",
+    "accuracy", "accuracy2", "quick", "fast", "processing", "near", "tight", "latency", "decline",
+)  # fmt: skip
+"""What the weights of `kernels.worth` are of. `price` to `full-fast` make up the price: times use after binding, or times use beyond
+80 %. `late`: expected share of late queries. `size`: how much more a large query pays than its load. `decline`: how readily a price
+declines. The others only rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScorePolicy:
-    """Seven weights for each of three degrees of strictness."""
+    """One weight for each of `TERMS`."""
 
     weights: FloatArray
     name: str = "score"
@@ -53,5 +54,5 @@ class TablePolicy:
 
 def load_score(card_path: Path) -> ScorePolicy:
     """ArtifactRefused names what is wrong."""
-    found = load_checked(card_path, SCHEMA, {"weights": WEIGHTS})
+    found = load_checked(card_path, SCHEMA, {"weights": (WEIGHTS,)})
     return ScorePolicy(np.asarray(found["weights"], np.float64))

@@ -45,7 +45,7 @@ class BindingPolicy(Protocol):
         ...
 
     def score(self, stream: Stream, candidates: Candidates) -> FloatArray:
-        """One number an offer, feasible or not; the highest feasible one is taken."""
+        """One number an offer, feasible or not; the highest feasible one is taken, minus infinity never."""
         ...
 
 
@@ -56,7 +56,7 @@ class Reason(StrEnum):
     INFEASIBLE = "Infeasible"
     """No offer that is up would do even without any load."""
     NO_CAPACITY = "NoCapacity"
-    """There are such offers, but they are full."""
+    """There are such offers, but they are full, or the policy keeps them for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ class Binding:
     """Load that the offer carries until the stream ends."""
 
 
+def within(candidates: Candidates, possible: BoolArray) -> Candidates:
+    """The rest is out of reach: a policy that looks at all that would suit must not count other tasks, nor what is down."""
+    return candidates._replace(latency_ms=np.where(possible, candidates.latency_ms, np.inf))
+
+
 def candidates_of(offers: Offers, stream: Stream, view: View) -> Candidates:
     """One stream beside all offers."""
     wish = Wish(stream.rate_qps, stream.size_kb, stream.max_delay_ms, stream.slack_ms, stream.min_accuracy, np.uint64(stream.draw))
@@ -82,7 +87,7 @@ def bind(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) -> B
     candidates = candidates_of(offers, stream, view)
     possible = offers.serves(stream.task) & view.up & suits(candidates)
     feasible = possible & fits(candidates, view.ceiling)
-    chosen = best(policy.score(stream, candidates), feasible, spare_qps(candidates))
+    chosen = best(policy.score(stream, within(candidates, possible)), feasible, spare_qps(candidates))
     if chosen < 0:
         return Binding(Reason.NO_CAPACITY if possible.any() else Reason.INFEASIBLE)
     expected = float(candidates.latency_ms[chosen]) + stream.max_delay_ms - stream.slack_ms

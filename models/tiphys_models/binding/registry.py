@@ -11,7 +11,7 @@ from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.rules import STATIC, SUMMARIES, StaticPolicy
 from tiphys_models.domain.errors import InvalidInput
 
-_LEARNED = {"score": "A learned score: seven weights for each of three degrees of strictness."}
+_LEARNED = {"score": "A learned score: the chance of being in time, less a price of the capacity."}
 _AGENTS = {
     "aset": "Names a binding policy every window, from pooled use; trained at one rate.",
     "aset-wide": "Names a binding policy every window, from pooled use; trained at many rates.",

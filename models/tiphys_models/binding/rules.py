@@ -33,7 +33,7 @@ SUMMARIES: Mapping[str, str] = {
     "least-impedance": "The fastest offer, by network and processing.",
     "relative-load": "The largest share of spare capacity after binding.",
 }
-_NO_WEIGHTS = np.zeros((3, 7))
+_NO_WEIGHTS = np.zeros(kernels.WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from tiphys_models.binding.rules import STATIC
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.sim.binding.kernel import NOT_YET, TIE_NAME, TIE_RANDOM, TIE_SPARE, Options, State, Streams, World, bind_until
 from tiphys_models.sim.binding.queues import DROPPED, LATE, REJECT, SUCCESS, events, forget_ended, tick
-from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, TICK_S, WINDOW_S, Scenario
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, WINDOW_S, Scenario
 from tiphys_models.sim.binding.workloads import APPLICATIONS
 
 _TIES = {"spare": TIE_SPARE, "name": TIE_NAME, "random": TIE_RANDOM}
-_NO_WEIGHTS = np.zeros((3, 7))
+_NO_WEIGHTS = np.zeros(kernels.WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class Episode:
         else:
             at = self.now_s
             while at < t1 - 1e-9:
-                tick(self.world, self.streams, self.state, at, min(at + TICK_S, t1), s.variability, tally, self.work)
-                at += TICK_S
+                tick(self.world, self.streams, self.state, at, min(at + s.tick_s, t1), s.variability, tally, self.work)
+                at += s.tick_s
         forget_ended(self.streams, self.state, t1)
         if self.now_s >= s.warm_up_s:
             self.tally += tally

@@ -84,7 +84,7 @@ _draws = compiled(kernels.draws)
 _beside = compiled(kernels.beside, draws=_draws)
 _suits, _fits, _best = compiled(kernels.suits), compiled(kernels.fits), compiled(kernels.best)
 _spare_qps = compiled(kernels.spare_qps)
-_preference = compiled(kernels.preference, expected_late=compiled(kernels.expected_late))
+_preference = compiled(kernels.preference, worth=compiled(kernels.worth, suits=_suits, expected_late=compiled(kernels.expected_late)))
 
 
 @compiled

@@ -9,7 +9,6 @@ from tiphys_models.binding.protocol import CEILING
 
 HORIZON_S = 600.0
 WINDOW_S = 5.0
-TICK_S = 1.0
 LONGEST_WAIT_S = 0.5
 """A query that would wait longer is dropped."""
 LAMBDA = 60.0
@@ -32,6 +31,7 @@ class Scenario:
     """What decides between equals: most spare capacity, the name, chance."""
     variability: float = VARIABILITY
     """Of arrivals and service together, in the tick version's mean wait: fitted to events with periodic frames; 0: fluid."""
+    tick_s: float = 1.0
     events: bool = False
     """Query by query instead of per tick: 30 times slower."""
     poisson_frames: bool = False

@@ -1,4 +1,4 @@
-"""What is found by playing training episodes, without gradients: the score's weights, a table by application, a blind schedule."""
+"""What is found by playing training episodes: a table by application, a blind schedule."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from itertools import combinations
 
 import numpy as np
 
-from tiphys_models.binding.kernels import SCORE
-from tiphys_models.binding.learned import WEIGHTS
+from tiphys_models.binding.kernels import SCORE, WEIGHTS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.choosers import Alternating, table_action
-from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, mean_success, play
+from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
 from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.binding.topology import make_topology
-from tiphys_models.sim.binding.workloads import APPLICATIONS, make_streams
+from tiphys_models.sim.binding.workloads import APPLICATIONS, bursty_arrivals, make_streams
 
 Tell = Callable[[str], None]
-START = (2.0, 0.5, 2.0, 1.0, 0.5, 1.0, 1.0)
-SPREAD = (1.0, 0.5, 1.0, 1.0, 0.5, 1.0, 1.0)
 
 
-@lru_cache(maxsize=64)
-def _streams(split: str, seed: int, rate: float) -> Streams:
-    return make_streams(split, seed, rate)
+@lru_cache(maxsize=256)
+def _streams(split: str, seed: int, rate: float, *, bursty: bool) -> Streams:
+    return make_streams(split, seed, rate, bursty_arrivals(split, seed) if bursty else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,47 +33,30 @@ class Course:
     topologies: tuple[str, ...] = ("full-edge",)
     lambdas: tuple[float, ...] = (60.0,)
     split: str = "train"
+    bursty: bool = False
+    """Arrivals: `workloads.bursty_arrivals` instead of Poisson."""
     scenario: Scenario = field(default=DEFAULT_SCENARIO)
 
+    def play(self, make: Callable[[], Chooser], seeds: Sequence[int]) -> list[Records]:
+        """All of them; a chooser of its own for each."""
+        return [
+            play(make_topology(t).world, _streams(self.split, seed, rate, bursty=self.bursty), make(), self.scenario)
+            for t in self.topologies
+            for rate in self.lambdas
+            for seed in seeds
+        ]
+
     def success(self, make: Callable[[], Chooser], seeds: Sequence[int]) -> float:
-        """Mean over all of them; a chooser of its own for each."""
-        return mean_success(
-            [
-                play(make_topology(t).world, _streams(self.split, seed, rate), make(), self.scenario)
-                for t in self.topologies
-                for rate in self.lambdas
-                for seed in seeds
-            ]
-        )
+        """Mean over all of them."""
+        return mean_success(self.play(make, seeds))
+
+    def shares(self, action: Action, seeds: Sequence[int]) -> FloatArray:
+        """Success, reject and failure of one action throughout, means over all of them."""
+        return np.asarray(np.mean([r.outcome.shares() for r in self.play(lambda: Fixed(action), seeds)], axis=0))
 
     def fixed(self, action: Action, seeds: Sequence[int]) -> float:
         """Of one action throughout."""
         return self.success(lambda: Fixed(action), seeds)
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """Of the cross-entropy method."""
-
-    rounds: int = 15
-    samples: int = 32
-    elite: int = 8
-    episodes: int = 2
-    """Of every topology and rate, new ones in each round."""
-
-
-def fit_score(course: Course, rng: np.random.Generator, effort: Effort, tell: Tell) -> FloatArray:
-    """Cross-entropy: draw weights, keep the best quarter's mean and spread, again."""
-    mean, spread = np.tile(START, (WEIGHTS[0], 1)), np.tile(SPREAD, (WEIGHTS[0], 1))
-    for turn in range(effort.rounds):
-        seeds = [int(s) for s in rng.integers(0, 2**31, effort.episodes)]
-        drawn = mean + spread * rng.standard_normal((effort.samples, *WEIGHTS))
-        found = np.array([course.fixed(Action.score(w), seeds) for w in drawn])
-        best = drawn[np.argsort(-found)[: effort.elite]]
-        mean, spread = best.mean(axis=0), 0.7 * best.std(axis=0) + 0.3 * spread
-        top = 100 * np.sort(found)[-effort.elite :].mean()
-        tell(f"  round {turn + 1}: success {100 * found.mean():.2f} % of all, {top:.2f} % of the best")
-    return np.asarray(mean)
 
 
 def fit_table(course: Course, seeds: Sequence[int], rounds: int = 2, weights: FloatArray | None = None) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.kernel import Streams, empty_feasible
-from tiphys_models.sim.binding.scenario import HORIZON_S
+from tiphys_models.sim.binding.scenario import HORIZON_S, LAMBDA
 from tiphys_models.sim.binding.topology import ANTENNAS, PROFILED_KB, make_topology
 from tiphys_models.sim.workloads import stream as random_stream
 
@@ -27,6 +27,7 @@ BIT_RATE_MBPS = 100.0
 ACCESS_MS = (0.5, 1.0)
 SIZES = (0.8, 1.2)
 """Of the profiled size."""
+BURST_S, _HOUR_S = 20.0, 3600.0
 Range = tuple[float, float]
 
 
@@ -111,6 +112,16 @@ def make_streams(split: str, seed: int, lambda_per_min: float, arrivals: Arrival
     possible = empty_feasible(make_topology("full-edge").world, made)
     kept = Streams._make(column[possible] for column in made)
     return kept._replace(by_end=np.argsort(kept.end_s, kind="stable"))
+
+
+def bursty_arrivals(split: str, seed: int) -> Arrivals:
+    """An hour whose rate changes every BURST_S on average, each time to the mean times an exponential number: bursts to train on."""
+    rng = random_stream("binding", split, seed, "bursty")
+    lasts = rng.exponential(BURST_S, int(_HOUR_S / BURST_S))
+    ends = np.cumsum(lasts)
+    counts = rng.poisson(ANTENNAS * LAMBDA / 60 * rng.exponential(1.0, len(lasts)) * lasts)
+    times = np.sort(np.repeat(ends - lasts, counts) + rng.uniform(0, 1, int(counts.sum())) * np.repeat(lasts, counts))
+    return Arrivals("bursty", "", times - times[0])
 
 
 def _stretch(arrivals: Arrivals, rate: float, horizon_s: float, rng: np.random.Generator) -> FloatArray:

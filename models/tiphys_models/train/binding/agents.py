@@ -17,12 +17,13 @@ from tiphys_models.features.arrays import FloatArray
 from tiphys_models.nets.selection import Trunk
 from tiphys_models.sim.binding.choosers import Switching, Watcher, agent_actions
 from tiphys_models.sim.binding.episode import Action, Chooser, mean_success, play
-from tiphys_models.sim.binding.search import Course, Tell, fit_score, fit_table
+from tiphys_models.sim.binding.search import Course, Tell, fit_table
 from tiphys_models.sim.binding.topology import make_topology
 from tiphys_models.sim.binding.workloads import NAMES, make_streams
 from tiphys_models.sim.workloads import stream
 from tiphys_models.train.binding.clones import Lessons, gather
 from tiphys_models.train.binding.presets import Preset
+from tiphys_models.train.binding.score import fit_score
 from tiphys_models.train.fit import fit
 
 NEVER = 1e9
@@ -48,7 +49,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     started = monotonic()
     rng = stream("binding", "trainer", preset.name, seed)
     course = Course(lambdas=preset.lambdas)
-    weights = fit_score(course, rng, preset.effort, tell)
+    weights = fit_score(preset.score_courses, rng, preset.effort, tell)
     table = fit_table(course, preset.table_seeds, weights=weights)
     actions = agent_actions(weights, table)
     judge = Course(lambdas=preset.lambdas, split="validation")
@@ -67,7 +68,7 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     margin = max(found, key=found.__getitem__)
     evidence = {
         "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
-        "margin": margin, "score": {kind: _named(row) for kind, row in zip(("strictest", "strict", "others"), weights, strict=True)},
+        "margin": margin, "score": dict(zip(TERMS, weights.round(4).tolist(), strict=True)),
         "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
         "validation_success": {name: round(value, 5) for name, value in fixed.items()},
         "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
@@ -75,10 +76,6 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     }  # fmt: skip
     card = card_of(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
     return Trained(preset.name, seed, arrays, card, evidence, found[margin])
-
-
-def _named(row: FloatArray) -> dict[str, float]:
-    return dict(zip(TERMS, row.round(4).tolist(), strict=True))
 
 
 def card_of(name: str, base: int, margin: float) -> AgentCard:

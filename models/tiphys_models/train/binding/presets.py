@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tiphys_models.sim.binding.scenario import LAMBDA
-from tiphys_models.sim.binding.search import Effort
+from tiphys_models.sim.binding.search import Course
+from tiphys_models.train.binding.score import Effort
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Full-edge, default scenario."""
+    """Full-edge, default scenario; the score learns in co-dc-cloud and from bursts of the same mean rate, too."""
 
     name: str
     lambdas: tuple[float, ...] = (LAMBDA,)
@@ -28,6 +29,16 @@ class Preset:
     validation_seeds: tuple[int, ...] = (0, 1, 2)
     margins: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
     """Points of success, as averages over the horizon; validation chooses, or none does."""
+
+    @property
+    def score_courses(self) -> tuple[Course, ...]:
+        """What the score is trained on, each counting alike."""
+        each = [(rate,) for rate in self.lambdas]
+        return (
+            *(Course(lambdas=rate) for rate in each),
+            *(Course(lambdas=rate, bursty=True) for rate in each),
+            *(Course(("co-dc-cloud",), rate) for rate in each),
+        )
 
 
 PRESETS = {

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from tiphys_models.binding.kernels import WEIGHTS
+from tiphys_models.binding.learned import TERMS
+from tiphys_models.sim.binding.search import Course
+from tiphys_models.sim.binding.workloads import bursty_arrivals, make_streams
+from tiphys_models.train.binding import score
+from tiphys_models.train.binding.evolution import Evolution
+from tiphys_models.train.binding.score import REJECTS_ALLOWED, REJECTS_PRICE, Effort, fit_score, gain
+
+
+def test_evolution_climbs_a_narrow_ridge_that_lies_askew() -> None:
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    top, steep = np.arange(6.0), 10.0 ** np.linspace(0, 4, 6)
+
+    def height(points: np.ndarray) -> np.ndarray:
+        return -((((points - top) @ axes) ** 2) @ steep)
+
+    search = Evolution(np.zeros(6), np.ones(6), 12, rng)
+    for _ in range(300):
+        search.tell(height(search.ask()))
+    assert search.mean == pytest.approx(top, abs=0.01)
+
+
+def test_rejects_beyond_the_rival_s_cost_more_than_they_can_earn() -> None:
+    rival = np.array([0.80, 0.12, 0.08])
+    assert gain(np.array([0.82, 0.12, 0.06]), rival) == pytest.approx(0.02)
+    assert gain(np.array([0.82, 0.12 + REJECTS_ALLOWED, 0.06]), rival) == pytest.approx(0.02)
+    bought = gain(np.array([0.83, 0.13 + REJECTS_ALLOWED, 0.04]), rival)
+    assert bought == pytest.approx(0.03 - 0.01 * REJECTS_PRICE)
+
+
+def test_the_search_repeats_itself_and_starts_where_it_says() -> None:
+    assert len(TERMS) == len(score.START) == len(score.SPREAD) == WEIGHTS
+    course, effort = Course(lambdas=(5.0,)), Effort(rounds=1, samples=2, episodes=1, pool=1)
+    first, again = (fit_score([course], np.random.default_rng(0), effort, lambda _: None) for _ in range(2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, score.START)
+
+
+def test_bursts_keep_the_mean_rate_and_vary_far_more_than_chance_does() -> None:
+    counts = []
+    for seed in range(20):
+        streams = make_streams("train", seed, 60.0, bursty_arrivals("train", seed))
+        counts.append(np.histogram(streams.start_s, 60, (0, 600))[0])
+    found = np.array(counts)
+    assert found.sum(axis=1).mean() == pytest.approx(4800, rel=0.15)
+    assert (found.var(axis=1) / found.mean(axis=1)).min() > 5  # Poisson: 1
+    again = make_streams("train", 0, 60.0, bursty_arrivals("train", 0)).start_s
+    assert np.array_equal(np.histogram(again, 60, (0, 600))[0], counts[0])
+    assert not np.array_equal(bursty_arrivals("validation", 0).times_s, bursty_arrivals("train", 0).times_s)
