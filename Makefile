@@ -99,6 +99,7 @@ bench: $(VENV)/.dev ## the published benchmarks; --check where every claim holds
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
 	$(BIN)/tiphys bench placement --check --out out/bench/placement
 	$(BIN)/tiphys bench selection --out out/bench/selection
+	$(BIN)/tiphys bench scaling --out out/bench/scaling
 	$(BIN)/tiphys bench binder --out out/bench/binder
 
 image: $(VENV)/.run ## container images of operator and extender, and how large they are
