@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics clean
+.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -99,6 +99,7 @@ bench: $(VENV)/.dev ## the published benchmarks; --check where every claim holds
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
 	$(BIN)/tiphys bench placement --check --out out/bench/placement
 	$(BIN)/tiphys bench selection --out out/bench/selection
+	$(BIN)/tiphys bench scaling --out out/bench/scaling
 	$(BIN)/tiphys bench binder --out out/bench/binder
 
 image: $(VENV)/.run ## container images of operator and extender, and how large they are
@@ -111,6 +112,10 @@ kind-e2e: $(VENV)/.dev ## real nodes: images, kind cluster (Docker, or podman as
 kind-metrics: $(VENV)/.dev ## real nodes, real metrics: every input of a decision, policies on real functions; the tables of docs/kind.md (KEEP=1, K8S=1.35)
 	$(BIN)/tiphys kind packages
 	$(BIN)/tiphys kind metrics $(if $(KEEP),--keep) $(if $(K8S),--kubernetes=$(K8S))
+
+kind-scaling: $(VENV)/.dev ## real nodes, real load: Tiphys, HPA and VPA scale one service, one after the other; the table of docs/kind.md (KEEP=1)
+	$(BIN)/tiphys kind packages
+	$(BIN)/tiphys kind scaling --markdown --out out/kind-scaling $(if $(KEEP),--keep)
 
 clean: ## remove what make made inside the clone (the tool cache outside stays)
 	rm -rf $(VENV) $(VENV_TRAIN) out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

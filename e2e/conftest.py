@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unfit = {
         "needs_kubelet": kind == "local" and "the local cluster's nodes are simulated: use --cluster=kind or existing",
         "needs_kwok": kind != "local" and f"needs simulated nodes: use --cluster=local, not {kind}",
+        "needs_kind": kind != "kind" and f"loads images onto nodes: needs --cluster=kind, not {kind}",
         "needs_local": kind != "local" and f"starts and stops parts of the control plane: needs --cluster=local, not {kind}",
     }
     for item in items:
@@ -64,12 +65,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build missing programs here: a cold build takes minutes and must not count as a test's time."""
-    wanted = [item for item in session.items if "cluster" in getattr(item, "fixturenames", ())]
+    able = [item for item in session.items if item.get_closest_marker("skip") is None]
+    wanted = [item for item in able if "cluster" in getattr(item, "fixturenames", ())]
     if session.config.option.collectonly or not wanted:
         return
     capture: Any = session.config.pluginmanager.getplugin("capturemanager")
+    named = {name for item in wanted for marker in item.iter_markers("programs") for name in marker.args}
+    programs = [*PROGRAMS[session.config.getoption("--cluster")], *sorted(named)]
     with capture.global_and_fixture_disabled():
-        Toolbox(kubernetes=session.config.getoption("--kubernetes")).ensure(PROGRAMS[session.config.getoption("--cluster")])
+        Toolbox(kubernetes=session.config.getoption("--kubernetes")).ensure(programs)
 
 
 @pytest.fixture(scope="session")

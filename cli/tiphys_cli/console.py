@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_models.domain.errors import InvalidInput, TiphysError
@@ -31,3 +32,16 @@ def reported_errors() -> Iterator[None]:
     except (TiphysError, ClusterError) as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         raise typer.Exit(1) from error
+
+
+def print_table(header: Sequence[str], body: Sequence[Sequence[str]], *, markdown: bool = False) -> None:
+    """For people; with `markdown` for a document, an empty line behind it: another table may follow."""
+    if markdown:
+        for line in (header, ["---"] * len(header), *body):
+            typer.echo(f"| {' | '.join(line)} |")
+        typer.echo()
+        return
+    table = Table(*header)
+    for row in body:
+        table.add_row(*row)
+    make_console().print(table)

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
+from tiphys_cli.bench.documents import printed, rewrite
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.scaling import Plan, over_time, run
 from tiphys_cli.bench.scaling_claims import claims, over_bar, summarise
@@ -106,6 +108,12 @@ def test_settling_and_naive_s_unrest_are_measured() -> None:
     assert claim(rows(), "naive-changes-a-window-constant") == (pytest.approx(200 / 240, abs=1e-3), True)
 
 
+def test_the_frontier_with_the_fewest_settings_is_counted() -> None:
+    assert claim(rows(), "settings-of-an-agent-with-price-or-margin") == (1.0, False)
+    made = [row("rule", f"r{i}", "flash", 0, 0.9, 1.0) for i in range(9)]
+    assert claim(made, "settings-of-an-agent-with-price-or-margin") == (9.0, True)
+
+
 def test_without_the_learned_agent_its_claims_are_not_made() -> None:
     made = [r for r in rows() if r["agent"] != "combined"]
     assert not [c.id for c in claims(made, {"chosen": CHOSEN}) if "combined" in c.id]
@@ -136,8 +144,44 @@ def test_a_run_has_rows_summary_claims_pictures_and_tables(tmp_path: Path) -> No
     draw(replace(result, rows=[r for r in result.rows if r["shape"] == "mine"]), {"mine": over_time(plan)["mine"]}, tmp_path)
     assert {p.name for p in tmp_path.glob("*.svg")} == {"frontier-mine.svg", "over-time-mine.svg"}
     titles = dict(tables(result))
-    assert {line["agent"] for line in titles["cost (windows kept), chosen settings"]} == {"naive", "rule"}
+    assert {line["agent"] for line in titles["cost of the chosen settings"]} == {"naive", "rule"}
     assert len(said) == 7
+    assert orjson.loads(orjson.dumps(result.as_json()))["rows"] == result.rows
+
+
+def test_with_a_queue_for_every_pod_the_same_arrivals_are_rows_of_their_own() -> None:
+    agents = ("hpa", "rule", "clairvoyant")
+    central = {(r["agent"], r["setting"]): r for r in play_cell(Job("bursty", 3, agents, 600))}
+    own = play_cell(Job("bursty", 3, agents, 600, per_pod=True))
+    assert [(r["agent"], r["setting"]) for r in own] == [("hpa", "cpu-80"), ("rule", "headroom-1.08")]
+    assert {r["shape"] for r in own} == {"bursty-per-pod-queues"}
+    assert all(r["requests_attained"] != central[r["agent"], r["setting"]]["requests_attained"] for r in own)
+    plan = Plan((0, 1), agents)
+    assert len(plan.queue_cells()) == 2 * len(SHAPES)
+    assert not replace(plan, fluid=True).queue_cells()
+
+
+def test_the_document_has_the_tables_of_a_run(tmp_path: Path) -> None:
+    made = rows(recurring=0.9)
+    made += [{**r, "shape": f"{r['shape']}-per-pod-queues"} for r in made if r["shape"] in SHAPES]
+    made += [{**r, "shape": "three-services"} for r in made if r["shape"] == "ramp"]
+    inputs = {"chosen": CHOSEN, "simulator": "requests"}
+    result = Result("scaling", False, (0, 1, 2), 60.0, inputs, made, summarise(made), claims(made, inputs))
+    document = tmp_path / "scaling.md"
+    document.write_bytes((Path(__file__).parents[2] / "docs" / "scaling.md").read_bytes())
+    rewrite(document, printed(result, tables(result)))
+    text = document.read_text()
+    assert "| recurring | 0.720 (0.720 to 0.720) | 0.900 (0.900 to 0.900) | 0.405 (0.405 to 0.405) |" in text
+    assert "| dqn-vertical | constant-200 | 340 | 1.06 (98.0) | 1.12 (98.0) |" in text
+    assert "| combined-windows-kept-bursty | 0.98 | >= 0.9 | holds |" in text
+
+
+def test_a_ratio_says_for_how_many_seeds_there_is_one() -> None:
+    made = [r for r in rows() if (r["setting"], r["seed"]) not in {("p2", 2), ("p3", 2)}]
+    inputs = {"chosen": CHOSEN, "simulator": "requests"}
+    result = Result("scaling", False, (0, 1, 2), 60.0, inputs, made, summarise(made), [])
+    line = next(r for r in dict(tables(result))["combined over the rules' cost at what they attain"] if r["shape"] == "flash")
+    assert "2 of 3 seeds" in line["over `rule`, r"]
 
 
 def test_a_trace_names_what_the_learned_agent_did() -> None:
@@ -164,6 +208,7 @@ def test_the_vertical_agent_is_shown_beside_the_published_reward() -> None:
     found = settling(0)
     assert {(r["shape"], r["start_m"]) for r in found} >= {("constant-40", 60.0), ("constant-250", 600.0)}
     assert {r["agent"] for r in found} == {"dqn-vertical", "dqn-vertical-published"}
+    assert orjson.loads(orjson.dumps(found)) == found
 
 
 def test_a_summary_says_mean_and_interval() -> None:

@@ -19,11 +19,13 @@ from tiphys_cli.cluster import host
 from tiphys_cli.cluster.kind import comparison, features, images, monitoring, nodeimage, packages
 from tiphys_cli.cluster.kind.archives import Layer, write_image
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
-from tiphys_cli.cluster.kind.commands import QUICK_START, kind_app
+from tiphys_cli.cluster.kind.commands import kind_app
 from tiphys_cli.cluster.kind.engines import EngineMissingError, Podman, choose
 from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.kind.release import QUICK_START
 from tiphys_cli.cluster.kind.workloads import FUNCTIONS, RealFunction, call_pod, duration_s, repeated
 from tiphys_cli.cluster.runs import claim
+from tiphys_cli.tools.programs import programs
 from tiphys_models.domain.facts import FUNCTION_LABEL
 from tiphys_models.features.schema import FEATURES
 
@@ -185,21 +187,32 @@ NODES = [
 
 def test_every_series_of_a_node_carries_its_name() -> None:
     jobs = {job["job_name"]: job for job in monitoring.scrape_config(NODES)["scrape_configs"]}
-    assert set(jobs) == {"node", "cadvisor", "kubelet", "kube-state-metrics"}
+    assert set(jobs) == {"node", "cadvisor", "kubelet", "kube-state-metrics", "pods"}
     for name, port in (("node", 9100), ("cadvisor", 10250), ("kubelet", 10250)):
         found = {config["targets"][0]: config["labels"]["node"] for config in jobs[name]["static_configs"]}
         assert found == {f"10.0.0.2:{port}": "a", f"10.0.0.3:{port}": "b"}
     assert monitoring.WINDOW_S >= 4 * monitoring.SCRAPE_S, "a rate needs readings"
 
 
+def test_pods_that_name_a_port_are_scraped_under_their_namespace_and_name() -> None:
+    (job,) = [job for job in monitoring.scrape_config(NODES)["scrape_configs"] if job["job_name"] == "pods"]
+    rules = {rule.get("target_label") or rule["regex"]: rule["source_labels"] for rule in job["relabel_configs"]}
+    port = "__meta_kubernetes_pod_annotation_prometheus_io_port"
+    assert rules[".+"] == [port]
+    assert rules["__address__"] == ["__meta_kubernetes_pod_ip", port]
+    assert (rules["namespace"], rules["pod"]) == (["__meta_kubernetes_namespace"], ["__meta_kubernetes_pod_name"])
+    assert "enable_kubernetes_sd" in programs()["prometheus@kubernetes"].module.tags
+
+
 def test_prometheus_may_read_what_it_scrapes_and_kube_state_metrics_what_it_counts() -> None:
     made = list(yaml.safe_load_all(monitoring.manifests(NODES)))
     rules = {each["metadata"]["name"]: each["rules"] for each in made if each["kind"] == "ClusterRole"}
-    assert rules["tiphys-kind-prometheus"] == [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]
+    granted = {resource: rule["verbs"] for rule in rules["tiphys-kind-prometheus"] for resource in rule["resources"]}
+    assert granted == {"nodes/metrics": ["get"], "pods": ["get", "list", "watch"]}
     (state,) = [each for each in made if each["kind"] == "Deployment" and each["metadata"]["name"] == "kube-state-metrics"]
     (argument,) = [arg for arg in state["spec"]["template"]["spec"]["containers"][0]["args"] if arg.startswith("--resources=")]
-    granted = {resource for rule in rules["tiphys-kind-kube-state-metrics"] for resource in rule["resources"]}
-    assert set(argument.removeprefix("--resources=").split(",")) == granted
+    counted = {resource for rule in rules["tiphys-kind-kube-state-metrics"] for resource in rule["resources"]}
+    assert set(argument.removeprefix("--resources=").split(",")) == counted
 
 
 def test_a_row_says_what_is_structurally_zero_and_what_nobody_measures() -> None:

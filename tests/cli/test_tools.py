@@ -1,8 +1,10 @@
 """The toolbox: what decides a binary, where it is found, and that a build is whole or not there."""
 
 import io
+import json
 import re
 import subprocess
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tiphys_cli.tools.programs import (
     required_version,
 )
 from tiphys_cli.tools.progress import Progress
+from tiphys_cli.tools.sources import module_source
 from tiphys_cli.tools.toolbox import Toolbox, cache_directory
 
 
@@ -118,6 +121,47 @@ def test_builds_once_and_finds_it_again(tmp_path: Path) -> None:
     assert path.stat().st_ino == built
     assert box.find("hello") == path
     assert not list((tmp_path / "cache" / "bin").glob(".build-*"))
+
+
+@pytest.mark.slow
+def test_programs_of_one_module_get_their_own_names_not_gos(tmp_path: Path) -> None:
+    hello = tiny_program(tmp_path / "module", HELLO)
+    for name in ("updater", "recommender"):
+        (tmp_path / "module" / "code" / name).mkdir()
+        (tmp_path / "module" / "code" / name / "main.go").write_text(HELLO.replace("hello", name))
+    parts = [Program(f"our-{name}", hello.module, f"{hello.package}/{name}") for name in ("updater", "recommender")]
+    box = Toolbox(cache_dir=tmp_path / "cache", progress=quiet(), assets=None, catalogue={part.name: part for part in parts})
+    for name, path in box.ensure(["our-updater", "our-recommender"]).items():
+        assert path.name == name
+        assert f"our-{subprocess.run([path], capture_output=True, text=True, check=True).stdout.strip()}" == name
+
+
+def serve_module(root: Path, name: str, version: str, files: dict[str, str]) -> str:
+    """A module proxy in a directory; its address."""
+    home = root / name / "@v"
+    home.mkdir(parents=True)
+    (home / "list").write_text(f"{version}\n")
+    (home / f"{version}.info").write_text(json.dumps({"Version": version, "Time": "2026-01-01T00:00:00Z"}))
+    (home / f"{version}.mod").write_text(files["go.mod"])
+    with zipfile.ZipFile(home / f"{version}.zip", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(f"{name}@{version}/{path}", text)
+    return root.as_uri()
+
+
+def test_the_source_of_a_program_is_that_of_the_required_version_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tiny_program(tmp_path / "module", HELLO)
+    requirements = tmp_path / "module" / "go.mod"
+    requirements.write_text(requirements.read_text().partition("replace")[0])
+    box = toolbox(tmp_path / "cache", program)
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
+    monkeypatch.setenv("GOSUMDB", "off")
+    monkeypatch.setenv("GOPROXY", "off")
+    with pytest.raises(ToolError, match=r"(?s)go mod download example.com/hello failed.*v1\.2\.3"):
+        module_source(box, "hello")
+    files = {"go.mod": "module example.com/hello\n\ngo 1.21\n", "deploy/crd.yaml": "kind: CustomResourceDefinition\n"}
+    monkeypatch.setenv("GOPROXY", serve_module(tmp_path / "proxy", "example.com/hello", "v1.2.3", files))
+    assert (module_source(box, "hello") / "deploy" / "crd.yaml").read_text() == files["deploy/crd.yaml"]
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tiphys_operator.leases import Lease, LeaseOptions
 
 from tests.operator.api_server import FakeApiServer
 from tests.operator.scaling.test_transition_log import transition
 from tiphys_cli.train.transitions import Pulled, pull, read_file
+from tiphys_models.clients.leases import Lease, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.errors import InvalidInput, Unavailable
 from tiphys_operator.health import Health

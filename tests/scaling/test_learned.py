@@ -46,7 +46,7 @@ def test_multiples_peaks_and_expectations_size_what_they_say() -> None:
     calm = state(120.0, 120.0)
     double = COMBINED.actions.index("rule x 2")
     assert decide(preferring(COMBINED, double), calm).cpu_m == 400
-    after_a_peak = state(600.0, 120.0, 120.0)
+    after_a_peak = state(600.0, 120.0, 120.0, replicas=2)
     peak = COMBINED.actions.index("peak x 0.6")
     held = decide(preferring(COMBINED, peak), after_a_peak)
     assert held.replicas * held.cpu_m == pytest.approx(0.6 * 600 / 0.6, abs=2)
@@ -55,6 +55,14 @@ def test_multiples_peaks_and_expectations_size_what_they_say() -> None:
     before_the_jump = decide(preferring(COMBINED, expected), state(*rates))
     assert before_the_jump.action == "expected"
     assert before_the_jump.replicas * before_the_jump.cpu_m > 3 * rates[-1] / 0.6
+
+
+def test_pods_that_start_carry_nothing_yet() -> None:
+    rule = decide(Rule(RuleSetting(headroom=1.0, last=1, rise=0.0, keep=1)), state(360.0))
+    agent = preferring(COMBINED, COMBINED.stay)
+    starting, started = decide(agent, state(360.0)), decide(agent, state(360.0, replicas=2))
+    assert rule.replicas == starting.replicas == started.replicas == 2
+    assert (starting.cpu_m, started.cpu_m, rule.cpu_m) == (600, 300, 300)
 
 
 def test_nobody_gives_up_while_requests_are_late_or_wait() -> None:

@@ -5,8 +5,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tiphys_models.envs.scaling import ScalingEnv
-from tiphys_models.scaling.learned import moves_of
-from tiphys_models.scaling.registry import make_agent
+from tiphys_models.scaling.learned import LearnedAgent, moves_of
+from tiphys_models.selectors.network import Network
 from tiphys_models.sim.scaling.episode import play
 from tiphys_models.sim.scaling.load import draw_load
 from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI
@@ -18,7 +18,7 @@ def test_the_environment_keeps_gymnasium_s_contract() -> None:
     check_env(ScalingEnv(seconds=120), skip_render_check=True)
 
 
-def test_staying_with_the_rule_is_the_rule_and_rewards_add_up() -> None:
+def test_an_episode_is_that_of_an_agent_which_answers_alike_and_rewards_add_up() -> None:
     shape = make_shape("flash", "train", 1, 900)
     env = ScalingEnv(price=1e-12)
     _, info = env.reset(options={"shape": shape})
@@ -26,9 +26,11 @@ def test_staying_with_the_rule_is_the_rule_and_rewards_add_up() -> None:
     while not over:
         _, reward, _, over, info = env.step(np.int64(env.moves.stay))
         paid -= reward
-    rule = play(make_agent("rule"), [draw_load(shape, FIBONACCI)], DEFAULT_SCENARIO)
-    assert info["records"].cost()[0] == rule.cost()[0]
-    assert (paid + first) * DEFAULT_SCENARIO.window_s / 3600 == pytest.approx(rule.cost()[0])
+    size = len(env.moves.actions)
+    staying = LearnedAgent("still", env.moves, Network([(np.zeros((env.moves.width, size)), np.eye(size)[env.moves.stay])]), False, 1.0)
+    alike = play(staying, [draw_load(shape, FIBONACCI)], DEFAULT_SCENARIO)
+    assert info["records"].cost()[0] == alike.cost()[0]
+    assert (paid + first) * DEFAULT_SCENARIO.window_s / 3600 == pytest.approx(alike.cost()[0])
 
 
 def test_one_seed_one_episode() -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from tiphys_cli.bench import binder as binder_bench
 from tiphys_cli.bench import extender as extender_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
-from tiphys_cli.bench.documents import markdown, rewrite
+from tiphys_cli.bench.documents import markdown, printed, rewrite
 from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.cluster.errors import ClusterError
@@ -225,6 +225,7 @@ def scaling(
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
     fluid: Annotated[bool, typer.Option("--fluid", help="the fast simulator instead of single requests")] = False,
+    docs: Docs = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only search the rules' settings, on the train split")] = False,
 ) -> None:
     """Scaling agents, rules and a clairvoyant on the same arrivals of a simulated service. Needs the extra `sim`."""
@@ -238,6 +239,7 @@ def scaling(
         try:
             from tiphys_cli.bench import scaling as scaling_bench  # noqa: PLC0415 - numba, which few installations have
             from tiphys_cli.bench.scaling_play import playable  # noqa: PLC0415
+            from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         names = playable() if agents is None else tuple(agents.split(","))
@@ -250,6 +252,8 @@ def scaling(
 
             out.mkdir(parents=True, exist_ok=True)
             draw(result, scaling_bench.over_time(plan), out)
+        for path in docs or ():
+            rewrite(path, printed(result, tables(result)))
         return result
 
     result = _guarded(work)

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tiphys_cli.bench.report import Claim, Row
+from tiphys_cli.bench.report import Claim, Result, Row
 from tiphys_models.domain.errors import InvalidInput
 
+_NOT_IN_MARKS = re.compile("[^a-z0-9]+")
 _BLOCK = re.compile(r"<!-- bench:(?P<name>[a-z0-9-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
 
 
@@ -27,6 +28,12 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
     path.write_text(
         _BLOCK.sub(lambda match: f"<!-- bench:{match['name']} -->\n{blocks[match['name']]}\n<!-- /bench -->", text), encoding="utf-8"
     )
+
+
+def printed(result: Result, tables: Sequence[tuple[str, Sequence[Row]]]) -> Mapping[str, str]:
+    """The printed tables and the claims, by marks: titles in lower case, with hyphens for everything but letters and digits."""
+    made = {_NOT_IN_MARKS.sub("-", title.lower()).strip("-"): markdown(rows) for title, rows in tables if rows}
+    return {**made, "claims": table(("claim", "value", "bound", ""), [claim_line(c) for c in result.claims])}
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

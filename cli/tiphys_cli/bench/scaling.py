@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tiphys_cli.bench.report import Result, Row
 from tiphys_cli.bench.scaling_claims import claims, summarise
-from tiphys_cli.bench.scaling_play import BOUND, Job, play_all, playable
+from tiphys_cli.bench.scaling_play import BESIDE, BOUND, Job, play_all, playable
 from tiphys_cli.bench.scaling_settings import CHOSEN, settings_of
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.errors import InvalidInput
@@ -47,6 +47,10 @@ class Plan:
         names = [*SHAPES, *(str(f) for f in self.files)]
         return [Job(name, seed, self.agents, seconds, fluid=self.fluid or self.quick) for name in names for seed in self.seeds]
 
+    def queue_cells(self) -> list[Job]:
+        """The named shapes once more, with a queue for every pod, which the fluid does not have."""
+        return [replace(job, per_pod=True) for job in self.cells() if job.shape in SHAPES and not job.fluid]
+
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     """Play everything; InvalidInput names what cannot be."""
@@ -59,7 +63,7 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     if len(set(stems)) != len(stems):
         raise InvalidInput("--shape: two files of one name would be confused in the rows")
     digests = {file_label(f): {"name": f.name, "sha256": read_shape(f)[1]} for f in plan.files}
-    rows = play_all(plan.cells(), plan.jobs or os.cpu_count() or 1, tell)
+    rows = play_all([*plan.cells(), *plan.queue_cells()], plan.jobs or os.cpu_count() or 1, tell)
     inputs = _inputs(plan, digests)
     return Result("scaling", plan.quick, plan.seeds, time.monotonic() - started, inputs, rows, summarise(rows), claims(rows, inputs))
 
@@ -70,7 +74,7 @@ def _inputs(plan: Plan, digests: dict[str, Row]) -> dict[str, Any]:
         "chosen": {agent: CHOSEN[agent]() for agent in plan.agents if agent in CHOSEN},
         "settings": {agent: [name for name, _ in settings_of(agent)] for agent in plan.agents if agent != BOUND},
         "rules": {"rule": asdict(RULE), "rule-horizontal": asdict(RULE_HORIZONTAL), "hpa": asdict(HPA()), "naive": asdict(Naive())},
-        "models": {agent: _digest(agent) for agent in plan.agents if _digest(agent)},
+        "models": {name: digest for name in (*plan.agents, *BESIDE) if (digest := _digest(name))},
         "shape_files": digests,
         "service": asdict(FIBONACCI),
         "scenario": asdict(s),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tiphys_cli.bench.report import Claim, Row, interval
-from tiphys_cli.bench.scaling_play import JOINT
+from tiphys_cli.bench.scaling_play import JOINT, PER_POD
 from tiphys_models.sim.scaling.frontier import cost_at
 from tiphys_models.sim.scaling.shapes import SHAPES, SMOOTH
 
@@ -22,6 +22,8 @@ STEEP = ("flash", "bursty")
 OF_HPA = 0.7
 SETTLED, SETTLED_SMALL, SMALL_RPS = 1.15, 1.25, 100.0
 NAIVE_CHANGES = 0.6
+SETTINGS = 9
+"""Of every agent with a price or a margin."""
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
@@ -50,6 +52,9 @@ def claims(rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
         for bar, make in (("rule-horizontal", _against_horizontal), ("rule", _against_rule), ("hpa", _against_hpa)):
             if bar in there:
                 found += make(cells, chosen[bar])
+    shown = [len({r["setting"] for r in cells if r["agent"] == agent}) for agent in chosen if agent in there]
+    if shown:
+        found.append(Claim("settings-of-an-agent-with-price-or-margin", float(min(shown)), SETTINGS, ">="))
     found += _settled(rows)
     naive = [r["switches"] / r["windows"] for r in cells if r["agent"] == "naive" and r["shape"] == "constant"]
     if naive:
@@ -62,7 +67,7 @@ def _mean(rows: Sequence[Row], agent: str, setting: str, shape: str, key: str) -
 
 
 def _attained(rows: Sequence[Row], setting: str) -> Iterator[Claim]:
-    files = {r["shape"] for r in rows} - {*SHAPES, JOINT}
+    files = {r["shape"] for r in rows if not r["shape"].endswith(PER_POD)} - {*SHAPES, JOINT}
     for key, word, bounds in (("slo_attained", "windows", WINDOWS_KEPT), ("requests_attained", "requests", REQUESTS_KEPT)):
         for shape, bound in {**bounds, **(dict.fromkeys(sorted(files), 0.97) if word == "windows" else {})}.items():
             yield Claim(f"combined-{word}-kept-{shape}", round(_mean(rows, "combined", setting, shape, key), 4), bound, ">=")

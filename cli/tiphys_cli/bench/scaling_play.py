@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tiphys_cli.bench.report import Row
-from tiphys_cli.bench.scaling_settings import CHOSEN, settings_of
+from tiphys_cli.bench.scaling_settings import CHOSEN, chosen_of, settings_of
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.scaling.learned import load_agent
 from tiphys_models.scaling.protocol import Answers, ScalingAgent
@@ -23,7 +23,7 @@ from tiphys_models.sim.scaling.episode import START_CPU_M, Episode, Records, fin
 from tiphys_models.sim.scaling.fluid import FluidServices
 from tiphys_models.sim.scaling.load import Load, draw_load
 from tiphys_models.sim.scaling.requests import RequestServices
-from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL
+from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL, Scenario
 from tiphys_models.sim.scaling.settling import settle
 from tiphys_models.sim.scaling.shapes import SHAPES, file_label, make_shape, read_shape, rotated
 
@@ -32,9 +32,14 @@ KEEP = {"all": 1.0, "relaxed-95": 0.95}
 JOINT = "three-services"
 """Fibonacci, geo and profile at once, a window kept if all three keep it: rows of their own, at chosen settings only."""
 _JOINT_SHAPES = ("diurnal", "flash", "ramp")
-_JOINT_CARD = SHIPPED / "scaling-dqn-horizontal-3.json"
+_JOINT_AGENT = "dqn-horizontal-3"
+_JOINT_CARD = SHIPPED / f"scaling-{_JOINT_AGENT}.json"
+PER_POD = "-per-pod-queues"
+"""Ends the shape of rows in which every pod has a queue of its own: the same arrivals, chosen settings only, request by request."""
 PUBLISHED_VERTICAL = "dqn-vertical-published"
 """A row beside `dqn-vertical`, never served: what the published reward leads to."""
+BESIDE = (PUBLISHED_VERTICAL, _JOINT_AGENT)
+"""Artifacts that are played in rows of their own."""
 
 
 def playable() -> tuple[str, ...]:
@@ -52,11 +57,19 @@ class Job:
     agents: tuple[str, ...]
     seconds: int
     fluid: bool = False
+    per_pod: bool = False
+    """A queue for every pod instead of one for all."""
 
     @property
     def label(self) -> str:
         """In rows."""
-        return self.shape if self.shape in (*SHAPES, JOINT) else file_label(Path(self.shape))
+        name = self.shape if self.shape in (*SHAPES, JOINT) else file_label(Path(self.shape))
+        return name + PER_POD if self.per_pod else name
+
+    @property
+    def scenario(self) -> Scenario:
+        """The modelling choices."""
+        return replace(DEFAULT_SCENARIO, name="per-pod-queues", per_pod_queues=True) if self.per_pod else DEFAULT_SCENARIO
 
     def load(self) -> Load:
         """The arrivals, the same for every agent."""
@@ -87,7 +100,7 @@ def play_all(jobs: list[Job], processes: int, tell: Callable[[str], None]) -> li
                 told(futures[future], future.result())
     rows = [row for index in range(len(jobs)) for row in found[index]]
     if "dqn-horizontal" in jobs[0].agents and _JOINT_CARD.exists():
-        rows += [row for job in jobs if job.shape == "constant" for row in joint(replace(job, shape=JOINT))]
+        rows += [row for job in jobs if job.label == "constant" for row in joint(replace(job, shape=JOINT))]
         tell(f"{JOINT}: {time.monotonic() - started:.0f} s so far")
     if "dqn-vertical" in jobs[0].agents:
         rows += [row for seed in dict.fromkeys(job.seed for job in jobs) for row in settling(seed)]
@@ -95,23 +108,24 @@ def play_all(jobs: list[Job], processes: int, tell: Callable[[str], None]) -> li
 
 
 def play_cell(job: Job) -> list[Row]:
-    """Every agent and setting."""
+    """Every agent and setting; the bound knows no queues."""
     load = job.load()
     rows = []
     for agent in job.agents:
-        if agent == BOUND:
-            rows += [_row(job, agent, setting, clairvoyant(load, DEFAULT_SCENARIO, keep)) for setting, keep in KEEP.items()]
-        else:
-            rows += [_row(job, agent, setting, play_one(made, load, fluid=job.fluid)) for setting, made in settings_of(agent)]
+        if agent != BOUND:
+            settings = chosen_of(agent) if job.per_pod else settings_of(agent)
+            rows += [_row(job, agent, name, play_one(made, load, job.scenario, fluid=job.fluid)) for name, made in settings]
+        elif not job.per_pod:
+            rows += [_row(job, agent, name, clairvoyant(load, job.scenario, keep)) for name, keep in KEEP.items()]
     return rows
 
 
-def play_one(agent: ScalingAgent, load: Load, *, fluid: bool) -> Records:
+def play_one(agent: ScalingAgent, load: Load, scenario: Scenario, *, fluid: bool) -> Records:
     """An agent that never changes replicas is given as many as the highest rate takes."""
-    plant = (FluidServices if fluid else RequestServices)([load], DEFAULT_SCENARIO)
+    plant = (FluidServices if fluid else RequestServices)([load], scenario)
     if agent.name != "dqn-vertical":
-        return play(agent, [load], DEFAULT_SCENARIO, lambda loads, scenario: plant)
-    episode = Episode([load], DEFAULT_SCENARIO, plant)
+        return play(agent, [load], scenario, lambda loads, scenario: plant)
+    episode = Episode([load], scenario, plant)
     pods = np.ceil(load.shape.rps.max() * load.service.cpu_ms / START_CPU_M).astype(np.int64)
     episode.start_with(np.array([pods]), np.array([START_CPU_M]))
     return finish(agent, episode)
@@ -138,7 +152,7 @@ def joint(job: Job, card: Path = _JOINT_CARD) -> list[Row]:
     made: dict[str, tuple[str, ScalingAgent]] = {"dqn-horizontal": ("27-joint-actions", load_agent(card))}
     for agent in job.agents:
         if agent in CHOSEN and agent != "dqn-vertical":
-            made[agent] = next((name, a) for name, a in settings_of(agent) if name == CHOSEN[agent]())
+            made[agent] = chosen_of(agent)[0]
     plant = FluidServices if job.fluid else RequestServices
     return [_row(job, name, setting, play(a, loads, DEFAULT_SCENARIO, plant)) for name, (setting, a) in made.items()]
 
@@ -176,14 +190,10 @@ def traces(job: Job) -> Row:
     load = draw_load(job.load().shape, FIBONACCI)
     made: Row = {}
     for agent in job.agents:
-        named: Sequence[tuple[str, ScalingAgent]] = [] if agent == BOUND else settings_of(agent)
-        for setting, made_agent in named:
-            if agent in CHOSEN and setting != CHOSEN[agent]():
-                continue
+        for _, made_agent in () if agent == BOUND else chosen_of(agent):
             noted = _Noted(made_agent)
-            r = play_one(noted, load, fluid=True)
+            r = play_one(noted, load, job.scenario, fluid=True)
             made[agent] = {
                 "rps": r.rps[0], "p90_s": r.p90_s[0], "replicas": r.replicas[0], "cpu_m": r.cpu_m[0], "taken": noted.taken,
             }  # fmt: skip
-            break
     return made

@@ -53,3 +53,8 @@ CHOSEN: dict[str, Callable[[], str]] = {
     "dqn-vertical": lambda: _chosen_price("dqn-vertical"),
 }
 """The setting that was chosen without the test split."""
+
+
+def chosen_of(agent: str) -> list[Setting]:
+    """The chosen setting, or the only one."""
+    return [(name, made) for name, made in settings_of(agent) if agent not in CHOSEN or name == CHOSEN[agent]()]

@@ -1,33 +1,118 @@
-"""Tables of `tiphys bench scaling` for people: the chosen settings by shape, frontiers, and where the vertical agent settles."""
+"""Tables of `tiphys bench scaling`, for people and for documents: agents below each other, shapes beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from tiphys_cli.bench.report import Result, Row
+import numpy as np
+
+from tiphys_cli.bench.report import Result, Row, interval
+from tiphys_cli.bench.scaling_claims import over_bar
+from tiphys_cli.bench.scaling_play import JOINT, PER_POD
+
+_Means = dict[str, Row]
+"""Summary objects of one shape, agent and setting, by metric."""
 
 
 def tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
-    """Cost (attained) of the chosen settings, the rest of every frontier, settling."""
-    chosen = result.inputs["chosen"]
-    means: dict[tuple[str, str], dict[str, Row]] = {}
+    """The run; the chosen settings figure by figure; `combined` at equal attainment; every setting; rows of their own."""
+    cells = _cells(result)
+    plain = [shape for shape in dict.fromkeys(shape for shape, _, _ in cells) if not _special(shape)]
+    chosen = {key: means for key, means in cells.items() if result.inputs["chosen"].get(key[1], key[2]) == key[2]}
+    own_queues = {(s.removesuffix(PER_POD), a, name): means for (s, a, name), means in chosen.items() if s.endswith(PER_POD)}
+    return [
+        ("run", [_run(result)]),
+        ("cost of the chosen settings", _lines(chosen, plain, _cost)),
+        ("windows kept by the chosen settings, %", _lines(chosen, plain, _kept)),
+        ("requests in time, and never served, with the chosen settings, %", _lines(chosen, plain, _requests)),
+        ("changes of size with the chosen settings", _lines(chosen, plain, lambda m: f"{m['switches']['mean']:.0f}")),
+        ("combined over the rules' cost at what they attain", list(_over_bars(result, plain))),
+        ("every setting: cost (windows kept, %)", _lines(cells, plain, _cost_and_kept)),
+        ("three services: cost (windows kept, %)", _lines(chosen, [JOINT], _cost_and_kept)),
+        ("per-pod queues: cost (windows kept, %)", _lines(own_queues, plain, _cost_and_kept)),
+        ("settling at constant rates", list(_settling(result.rows))),
+    ]
+
+
+def _cells(result: Result) -> dict[tuple[str, str, str], _Means]:
+    found: dict[tuple[str, str, str], _Means] = {}
     for s in result.summary:
-        means.setdefault((s["agent"], s["setting"]), {}).setdefault(s["shape"], {})[s["metric"]] = s["mean"]
-    first = [_line(key, by) for key, by in means.items() if chosen.get(key[0], key[1]) == key[1] and not _settling(by)]
-    others = [_line(key, by) for key, by in means.items() if chosen.get(key[0], key[1]) != key[1]]
-    columns = ("agent", "shape", "seed", "start_m", "settled_m", "smallest_m", "slo_attained")
-    settled = [{k: _short(r[k]) for k in columns} for r in result.rows if "start_m" in r]
-    return [("cost (windows kept), chosen settings", first), ("cost (windows kept), other settings", others), ("settling", settled)]
+        found.setdefault((s["shape"], s["agent"], s["setting"]), {})[s["metric"]] = s
+    return found
 
 
-def _settling(by: dict[str, Row]) -> bool:
-    return all(shape.startswith("constant-") for shape in by)
+def _special(shape: str) -> bool:
+    return shape == JOINT or shape.endswith(PER_POD) or shape.startswith("constant-")
 
 
-def _line(key: tuple[str, str], by: dict[str, Row]) -> Row:
-    cells = {shape: f"{m['cost']:.3f} ({m['slo_attained']:.3f})" for shape, m in by.items() if not shape.startswith("constant-")}
-    return {"agent": key[0], "setting": key[1], **cells}
+def _run(result: Result) -> Row:
+    return {
+        "seeds of the test split": ", ".join(map(str, result.seeds)),
+        "simulator": result.inputs["simulator"],
+        "rows": len(result.rows),
+        "minutes": f"{result.wall_seconds / 60:.0f}",
+    }
 
 
-def _short(value: object) -> object:
-    return f"{value:.3g}" if isinstance(value, float) else value
+def _lines(cells: dict[tuple[str, str, str], _Means], shapes: Sequence[str], show: Callable[[_Means], str]) -> list[Row]:
+    lines: dict[tuple[str, str], Row] = {}
+    for (shape, agent, setting), means in cells.items():
+        if shape in shapes:
+            lines.setdefault((agent, setting), {"agent": agent, "setting": setting})[shape] = show(means)
+    return list(lines.values())
+
+
+def _cost(means: _Means) -> str:
+    return f"{means['cost']['mean']:.3f}"
+
+
+def _kept(means: _Means) -> str:
+    m = means["slo_attained"]
+    return f"{100 * m['mean']:.1f} ({100 * m['ci95_low']:.1f} to {100 * m['ci95_high']:.1f})"
+
+
+def _requests(means: _Means) -> str:
+    return f"{100 * means['requests_attained']['mean']:.1f}, {100 * means['never_served']['mean']:.2f}"
+
+
+def _cost_and_kept(means: _Means) -> str:
+    return f"{_cost(means)} ({100 * means['slo_attained']['mean']:.1f})"
+
+
+def _over_bars(result: Result, shapes: Sequence[str]) -> Iterator[Row]:
+    """Of the mean frontier; in brackets the interval of the seeds' own ratios, with their number where some never attain it."""
+    there = {r["agent"] for r in result.rows}
+    for shape in shapes if "combined" in there else ():
+        line: Row = {"shape": shape}
+        for bar in ("rule-horizontal", "rule", "hpa"):
+            if bar in there:
+                setting = result.inputs["chosen"][bar]
+                paired = [over_bar(result.rows, bar, setting, shape, seed) for seed in result.seeds]
+                line[f"over `{bar}`, {setting}"] = _ratio(over_bar(result.rows, bar, setting, shape), paired)
+        yield line
+
+
+def _ratio(mean: float, paired: Sequence[float]) -> str:
+    attained = [value for value in paired if np.isfinite(value)]
+    shown = f"{mean:.3f}" if np.isfinite(mean) else "never attained"
+    if not attained:
+        return shown
+    found = interval(attained)
+    counted = "" if len(attained) == len(paired) else f", {len(attained)} of {len(paired)} seeds"
+    return f"{shown} ({found.ci95_low:.3f} to {found.ci95_high:.3f}{counted})"
+
+
+def _settling(rows: Sequence[Row]) -> Iterator[Row]:
+    """Means over seeds, both starts beside each other."""
+    groups: dict[tuple[str, str], dict[float, list[Row]]] = {}
+    for r in rows:
+        if "start_m" in r:
+            groups.setdefault((r["agent"], r["shape"]), {}).setdefault(r["start_m"], []).append(r)
+    for (agent, shape), starts in groups.items():
+        smallest = np.mean([r["smallest_m"] for mine in starts.values() for r in mine])
+        line: Row = {"agent": agent, "shape": shape, "smallest, m": f"{smallest:.0f}"}
+        for start_m, mine in starts.items():
+            over = np.mean([r["settled_m"] / r["smallest_m"] for r in mine])
+            kept = 100 * np.mean([r["kept_at_last"] for r in mine])
+            line[f"from {start_m:g}m: settled over smallest (windows kept, %)"] = f"{over:.2f} ({kept:.1f})"
+        yield line

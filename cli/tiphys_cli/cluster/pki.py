@@ -41,8 +41,10 @@ class Authority:
         """Certificate and key, for the controller-manager's signer."""
         return Pair(self.cert, self.directory / f"{self.name}.key")
 
-    def issue(self, name: str, common_name: str, organizations: tuple[str, ...] = (), *, server: bool = False) -> Pair:
-        """A certificate for one client or server (servers on loopback may be clients too, as etcd's peer is)."""
+    def issue(
+        self, name: str, common_name: str, organizations: tuple[str, ...] = (), *, server: bool = False, names: tuple[str, ...] = ()
+    ) -> Pair:
+        """A certificate for one client or server, of these names too (servers on loopback may be clients, as etcd's peer is)."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
         subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
@@ -55,9 +57,9 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
         if server:
-            names: list[x509.GeneralName] = [x509.DNSName(n) for n in ("localhost", *SERVICE_NAMES)]
-            names += [x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1", "10.96.0.1")]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+            known: list[x509.GeneralName] = [x509.DNSName(n) for n in ("localhost", *SERVICE_NAMES, *names)]
+            known += [x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1", "10.96.0.1")]
+            builder = builder.add_extension(x509.SubjectAlternativeName(known), critical=False)
         return _write(self.directory, name, builder.sign(self.key, hashes.SHA256()), key)
 
 

@@ -85,6 +85,9 @@ _KUBERNETES = {
 }
 _EXPORTER = "github.com/prometheus/node_exporter"
 _STATE = "k8s.io/kube-state-metrics/v2"
+_METRICS = "sigs.k8s.io/metrics-server"
+_VPA = "k8s.io/autoscaler/vertical-pod-autoscaler"
+VPA_PARTS = ("recommender", "updater", "admission-controller")
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 
@@ -94,6 +97,9 @@ def programs() -> dict[str, Program]:
     previous = Module("kubernetes-1.35", "k8s.io/kubernetes", KUBERNETES_TAGS, "1.35")
     # Without the tag Prometheus links every cloud's SDK: more than 10 minutes and 3 GB for one compile.
     prometheus = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd")
+    # On real nodes pods come and go, and only the API server knows them.
+    discovering = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd,enable_kubernetes_sd")
+    vpa = Module("vertical-pod-autoscaler", _VPA)
     found = [
         Program("etcd", Module("etcd", "go.etcd.io/etcd/server/v3"), "go.etcd.io/etcd/server/v3"),
         *(Program(name, current, f"k8s.io/kubernetes/cmd/{name}", late) for name, late in _KUBERNETES.items()),
@@ -101,10 +107,13 @@ def programs() -> dict[str, Program]:
         Program("helm", Module("helm", "helm.sh/helm/v4"), "helm.sh/helm/v4/cmd/helm"),
         Program("prometheus", prometheus, "github.com/prometheus/prometheus/cmd/prometheus"),
         Program("promtool", prometheus, "github.com/prometheus/prometheus/cmd/promtool"),
+        Program("prometheus@kubernetes", discovering, "github.com/prometheus/prometheus/cmd/prometheus", on_demand=True),
         Program("kind", Module("kind", "sigs.k8s.io/kind"), "sigs.k8s.io/kind", on_demand=True),
         Program("coredns", Module("coredns", "github.com/coredns/coredns"), "github.com/coredns/coredns", on_demand=True),
         Program("node_exporter", Module("node-exporter", _EXPORTER), _EXPORTER, on_demand=True),
         Program("kube-state-metrics", Module("kube-state-metrics", _STATE), _STATE, on_demand=True),
+        Program("metrics-server", Module("metrics-server", _METRICS), f"{_METRICS}/cmd/metrics-server", on_demand=True),
+        *(Program(f"vpa-{part}", vpa, f"{_VPA}/pkg/{part}", on_demand=True) for part in VPA_PARTS),
         Program("helm3", Module("helm3", "helm.sh/helm/v3"), "helm.sh/helm/v3/cmd/helm", on_demand=True),
         *(Program(f"{name}@1.35", previous, f"k8s.io/kubernetes/cmd/{name}", on_demand=True) for name in _KUBERNETES),
     ]
@@ -138,6 +147,8 @@ def linker_flags(module: Module) -> str:
         ]
     elif module.directory == "helm":
         flags += [f"-X helm.sh/helm/v4/internal/version.version={version}"]
+    elif module.directory == "metrics-server":
+        flags += [f"-X k8s.io/client-go/pkg/version.gitVersion={version}"]
     elif module.directory == "kwok":
         flags += [f"-X sigs.k8s.io/kwok/pkg/consts.Version={version}"]
     elif module.directory == "prometheus":

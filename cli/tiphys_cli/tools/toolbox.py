@@ -131,8 +131,11 @@ def _compile(go: Go, module: Module, group: list[Program], scratch: Path, step: 
     command += [program.package for program in group]
     _run_build(command, source, step)
     for program in group:
-        if not (out / program.executable).exists():
-            raise ToolError(f"go build ended well but made no {program.executable}; is {program.package} a command?")
+        # Several programs get Go's names: VPA's `recommender` is our `vpa-recommender`.
+        built = target if len(group) == 1 else out / program.package.rpartition("/")[2]
+        if not built.exists():
+            raise ToolError(f"go build ended well but made no {built.name}; is {program.package} a command?")
+        built.rename(out / program.executable)
 
 
 def _run_build(command: list[str], source: Path, step: Step) -> None:

@@ -99,7 +99,9 @@ def selection(
 
 @train_app.command()
 def scaling(
-    preset: Annotated[str, typer.Option(help="combined, dqn-vertical, dqn-vertical-published, dqn-horizontal or q-table")] = "combined",
+    preset: Annotated[
+        str, typer.Option(help="combined, dqn-vertical, dqn-vertical-published, dqn-horizontal, dqn-horizontal-3 or q-table")
+    ] = "combined",
     seeds: Annotated[str, typer.Option(help="comma-separated training seeds, one after another")] = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/scaling"),
     rounds: Annotated[int | None, typer.Option(help="batches of episodes instead of the preset's")] = None,

@@ -111,7 +111,7 @@ class Multiples:
         return found
 
     def take(self, look: Look, action: IntArray) -> Answers:
-        """As the rule would, for another rate."""
+        """As the rule would, for another rate; but pods that have not started yet carry nothing."""
         seen, s, n = look.seen, self.rule, len(self.multiples)
         rate = expected_rate(seen, s)
         factor = np.concatenate([self.multiples, np.ones(len(self.peaks) + 1)])[action]
@@ -119,7 +119,10 @@ class Multiples:
         wanted = np.maximum(rate * factor, share * peak(seen))
         again = look.again.rate
         wanted = np.where((action == len(self.actions) - 1) & ~np.isnan(again), np.nan_to_num(again), wanted)
-        return Rule(s).sized(seen, needed_m(seen, wanted, s.headroom))
+        needed = needed_m(seen, wanted, s.headroom)
+        replicas = Rule(s).sized(seen, needed).replicas
+        serving = np.maximum(np.minimum(replicas, seen.ready), 1)
+        return Answers(replicas, np.minimum(needed / serving + s.spare_m, seen.max_cpu_m))
 
 
 @dataclass(frozen=True, slots=True)

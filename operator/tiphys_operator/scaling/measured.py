@@ -115,7 +115,6 @@ def _window(readings: Readings, scope: Scope, edge: float, edges: Sequence[float
     late: float | None = 1.0 - good / completed if completed > 0 else 1.0 if arrived > 0 or (waiting or 0.0) >= 1 else None
     periods = grown(readings.periods, "pod")
     stopped = grown(readings.throttled, "pod")
-    used = grown(readings.used, "pod")
     return Window(
         at_s=end_s,
         length_s=scope.length_s,
@@ -124,9 +123,20 @@ def _window(readings: Readings, scope: Scope, edge: float, edges: Sequence[float
         late=late,
         p90_s=_quantile(by_edge, completed, scope.percentile, scope.per_second),
         in_flight=waiting,
-        used_cpu_m=None if used is None else used / scope.length_s * 1000,
+        used_cpu_m=_used_cpu_m(readings.used, scope, begin_s, end_s),
         throttled=min(stopped / periods, 1.0) if periods and stopped is not None else None,
     )
+
+
+def _used_cpu_m(series: Iterable[Series], scope: Scope, begin_s: float, end_s: float) -> float | None:
+    """Millicores of all pods. Kubelets tell CPU at /metrics/cadvisor and /metrics/resource: where both are scraped, a pod counts once."""
+    told: dict[str, dict[tuple[str, str], float]] = {}
+    for s in series:
+        pod, job = s.labels.get("pod", ""), (s.labels.get("job", ""), s.labels.get("metrics_path", ""))
+        if (cores := s.per_s(begin_s, end_s, scope.born.get(pod))) is not None:
+            jobs = told.setdefault(pod, {})
+            jobs[job] = jobs.get(job, 0.0) + cores
+    return 1000 * math.fsum(max(jobs.values()) for jobs in told.values()) if told else None
 
 
 def _edge(series: Series) -> float:

@@ -49,6 +49,26 @@ def test_requests_lateness_and_cpu_of_the_last_window() -> None:
     assert found.throttled == pytest.approx(0.2)
 
 
+def test_cpu_that_two_endpoints_of_the_kubelet_tell_is_counted_once() -> None:
+    both = (
+        counter(0.2, metrics_path="/metrics/cadvisor", id="first"),
+        counter(0.1, metrics_path="/metrics/cadvisor", id="restarted"),
+        counter(0.29, metrics_path="/metrics/resource"),
+        counter(0.2, "b", metrics_path="/metrics/resource"),
+    )
+    (found,) = measure(Readings(buckets(1, 1), used=both), scope(), 1).windows
+    assert found.used_cpu_m == pytest.approx(300.0 + 200.0)
+
+
+def test_cpu_that_is_read_more_rarely_than_a_window_lasts_is_not_charged_to_one_window() -> None:
+    rarely = Series({"pod": "a"}, (END - 26, END - 14, END - 2), (0.0, 2.4, 4.8))
+    (found,) = measure(Readings(buckets(1, 1), used=(rarely,)), scope(length_s=5.0), 1).windows
+    assert found.used_cpu_m == pytest.approx(200.0)
+    first, second = measure(Readings(buckets(1, 1), used=(rarely,)), scope(length_s=5.0), 2).windows
+    assert first.used_cpu_m is None, "a window without a look is not one without work"
+    assert second.used_cpu_m == pytest.approx(200.0)
+
+
 def test_pods_are_summed_and_one_that_is_silent_is_named() -> None:
     readings = Readings((*buckets(10, 10, "a"), *buckets(20, 20, "b"), *buckets(5, 5, "c", end=END - 60)))
     found = measure(readings, scope(born={"a": 0.0, "b": 0.0, "c": 0.0, "new": END - 3}), 1)

@@ -3,9 +3,6 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +13,11 @@ from tiphys_cli.cluster.existing import ExistingCluster
 from tiphys_cli.cluster.kind import images, measuring, packages
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.engines import EngineMissingError, choose
-from tiphys_cli.cluster.kind.phases import Phases
+from tiphys_cli.cluster.kind.release import check, timed, with_release
+from tiphys_cli.cluster.kind.scaling.commands import scaling
 from tiphys_cli.cluster.runs import Run
 from tiphys_cli.console import make_console, reported_errors
-from tiphys_cli.tools.programs import DEFAULT_KUBERNETES, ToolError
+from tiphys_cli.tools.programs import DEFAULT_KUBERNETES
 from tiphys_cli.tools.toolbox import Toolbox
 
 kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on Docker, or on podman without Docker and registry.")
@@ -27,8 +25,7 @@ kind_app = typer.Typer(no_args_is_help=True, help="Real nodes: a kind cluster on
 kind_app.command()(measuring.monitor)
 kind_app.command("features")(measuring.show_features)
 kind_app.command()(measuring.functions)
-QUICK_START = Path("manifests/kind-quickstart.sh")
-QUICK_START_DEADLINE_S = 300.0
+kind_app.command()(scaling)
 Kubernetes = Annotated[str, typer.Option(help="1.36 or 1.35")]
 Name = Annotated[str, typer.Option(help="name of the cluster")]
 
@@ -38,7 +35,7 @@ def up(name: Name = "tiphys", kubernetes: Kubernetes = DEFAULT_KUBERNETES) -> No
     """Build the project's images, create a cluster, load them, leave it running; standard output is for `eval`."""
     with reported_errors():
         cluster = KindCluster(KindOptions(name=name, kubernetes=kubernetes, keep=True))
-        _check(cluster)
+        check(cluster)
         made = images.build(cluster.toolbox, Path())
         cluster.start()
         for image in made:
@@ -91,7 +88,7 @@ def e2e(
     tests: Annotated[list[str] | None, typer.Argument(help="arguments for pytest instead of e2e")] = None,
 ) -> None:
     """Images, cluster, load, quick start, the tests that real nodes allow, delete: with the time of each."""
-    with _timed() as phases:
+    with timed() as phases:
         cluster = ExistingCluster() if existing else KindCluster(KindOptions(kubernetes=kubernetes, keep=keep))
         choice = ["--cluster=existing"] if existing else ["--cluster=kind", "--attach", f"--kubernetes={kubernetes}"]
 
@@ -102,7 +99,7 @@ def e2e(
             if status != 0:
                 raise ClusterError(f"the tests ended with {status}")
 
-        _with_release(phases, cluster, suite)
+        with_release(phases, cluster, suite)
 
 
 @kind_app.command()
@@ -111,7 +108,7 @@ def metrics(
     kubernetes: Kubernetes = DEFAULT_KUBERNETES,
 ) -> None:
     """Images, cluster, load, quick start, then real metrics: every input of a decision, policies on real functions; delete."""
-    with _timed() as phases:
+    with timed() as phases:
         cluster = KindCluster(KindOptions(kubernetes=kubernetes, keep=keep))
 
         def measure(_: dict[str, str]) -> None:
@@ -122,69 +119,4 @@ def metrics(
             with phases.phase("functions"):
                 measuring.print_functions(cluster, measuring.Load(), markdown=True)
 
-        _with_release(phases, cluster, measure)
-
-
-@contextmanager
-def _timed() -> Iterator[Phases]:
-    phases = Phases()
-    try:
-        with reported_errors():
-            yield phases
-    finally:
-        if phases.seconds:
-            phases.show(make_console())
-
-
-def _with_release(phases: Phases, cluster: ExistingCluster | KindCluster, work: Callable[[dict[str, str]], None]) -> None:
-    """Do the work on a cluster where the quick start has run; it gets the environment of a user there."""
-    if isinstance(cluster, KindCluster):
-        try:
-            _check(cluster)
-        except EngineMissingError as missing:
-            make_console().print(f"skipped: {missing}", markup=False)
-            return
-        with phases.phase("programs"):
-            _ensure(cluster.toolbox)
-        with phases.phase("images"):
-            made = images.build(cluster.toolbox, Path())
-        with phases.phase("cluster"):
-            cluster.start()
-    else:
-        cluster.start()
-    try:
-        if isinstance(cluster, KindCluster):
-            with phases.phase("load"):
-                for image in made:
-                    cluster.load_image(image.archive)
-        environment = _environment(cluster)
-        with phases.phase("install"):
-            started = time.monotonic()
-            subprocess.run(["bash", "-euo", "pipefail", str(QUICK_START)], env=environment, timeout=QUICK_START_DEADLINE_S, check=True)
-            make_console().print(f"quick start: {time.monotonic() - started:.1f} s", markup=False)
-        work(environment)
-    except subprocess.CalledProcessError as failed:
-        raise ClusterError(f"{QUICK_START} ended with {failed.returncode}") from failed
-    finally:
-        with phases.phase("delete"):
-            cluster.stop()
-
-
-def _check(cluster: KindCluster) -> None:
-    """Fail before anything was built if nodes cannot run here."""
-    if cluster.engine.name == "podman" and (absent := packages.missing()):
-        raise EngineMissingError(f"no Docker engine answers; for podman install: {' '.join(packages.install_command(absent))}")
-
-
-def _ensure(toolbox: Toolbox) -> None:
-    try:
-        toolbox.ensure(["kind", "kubectl", "helm"])
-    except ToolError as error:
-        raise ClusterError(str(error)) from error
-
-
-def _environment(cluster: KindCluster | ExistingCluster) -> dict[str, str]:
-    """What the quick start finds on a user's machine: KUBECONFIG, and kubectl, helm and tiphys on PATH."""
-    programs = [str(cluster.toolbox.path(program).parent) for program in ("kubectl", "helm")]
-    path = os.pathsep.join([*programs, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig.absolute()), "PATH": path}
+        with_release(phases, cluster, measure)

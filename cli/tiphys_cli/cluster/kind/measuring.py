@@ -8,13 +8,12 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.kind import comparison, features, images, monitoring
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.workloads import FUNCTIONS
-from tiphys_cli.console import make_console, reported_errors
+from tiphys_cli.console import print_table, reported_errors
 
 WORKER_CPUS = 0.8
 SETTLE_S = 32.0
@@ -63,8 +62,8 @@ def functions(
         print_functions(cluster, Load(calls, rate, rounds, seed), markdown=markdown)
 
 
-def install(cluster: KindCluster, worker_cpus: float = WORKER_CPUS) -> None:
-    """Metrics into a cluster on which the release already is."""
+def install(cluster: KindCluster, worker_cpus: float | None = WORKER_CPUS) -> None:
+    """Metrics into a cluster on which the release already is; None leaves the workers all that the machine has."""
     with tempfile.TemporaryDirectory(prefix="tiphys-kind-") as scratch:
         for archive in monitoring.write_images(cluster.toolbox, Path(scratch)):
             cluster.load_image(archive)
@@ -76,6 +75,8 @@ def install(cluster: KindCluster, worker_cpus: float = WORKER_CPUS) -> None:
     flags = [part for key, value in settings.items() for part in ("--set", f"extender.prometheus.{key}={value}")]
     command = ["helm/tiphys", "--namespace", "tiphys-system", "--reuse-values", "--wait", "--timeout", "2m", *flags]
     _helm(cluster, ["upgrade", "tiphys", *command])
+    if worker_cpus is None:
+        return
     # All nodes share the machine: without a share of its own, a busy worker would simply use the other's cores.
     for node in nodes:
         if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]:
@@ -87,7 +88,7 @@ def print_features(cluster: KindCluster, settle_s: float = SETTLE_S, *, markdown
     nodes, rows = features.measure(cluster.api, cluster.kubeconfig, _image(), settle_s)
     header = ["input", "unit", *(f"{node} idle" for node in nodes), *(f"{node} loaded" for node in nodes), "remark"]
     body = [[row.name, row.unit, *map(_number, (*row.idle, *row.loaded)), row.remark] for row in rows]
-    _print(header, body, markdown=markdown)
+    print_table(header, body, markdown=markdown)
 
 
 def print_functions(cluster: KindCluster, load: Load, *, markdown: bool) -> None:
@@ -106,7 +107,7 @@ def print_functions(cluster: KindCluster, load: Load, *, markdown: bool) -> None
         body.append([lane, f"{np.mean(means):.2f}", spread, *per_function, f"{100 * fuller:.0f} %", judged])
     per_function = [f"{f.name} s" for f in FUNCTIONS]
     header = ["placed by", "mean s", "means of rounds s", *per_function, "calls on the fuller worker", "judged by the policy itself"]
-    _print(header, body, markdown=markdown)
+    print_table(header, body, markdown=markdown)
 
 
 def _running(name: str) -> KindCluster:
@@ -126,15 +127,3 @@ def _helm(cluster: KindCluster, arguments: list[str]) -> None:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
-
-
-def _print(header: list[str], body: list[list[str]], *, markdown: bool) -> None:
-    if markdown:
-        for line in (header, ["---"] * len(header), *body):
-            typer.echo(f"| {' | '.join(line)} |")
-        typer.echo()  # another table may follow
-        return
-    table = Table(*header)
-    for row in body:
-        table.add_row(*row)
-    make_console().print(table)

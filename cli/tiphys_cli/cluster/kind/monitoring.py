@@ -16,7 +16,10 @@ PROXY = f"/api/v1/namespaces/{NAMESPACE}/services/prometheus:9090/proxy"
 SCRAPE_S = 3
 WINDOW_S = 15
 """At least four scrapes."""
-_PROGRAMS = ("node_exporter", "kube-state-metrics", "prometheus")
+PODS_SCRAPE_S = 1
+SCRAPE_PORT = "prometheus.io/port"
+"""Annotation of pods that are scraped."""
+_PROGRAMS = ("node_exporter", "kube-state-metrics", "prometheus@kubernetes")
 _USER = 65532
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
 _KUBE_STATE = (("", ("nodes", "pods")), ("apps", ("deployments", "replicasets", "daemonsets")))
@@ -26,13 +29,13 @@ def write_images(toolbox: Toolbox, directory: Path) -> list[Path]:
     """One archive a program."""
     archives = []
     for name, program in toolbox.ensure(_PROGRAMS).items():
-        archives.append(directory / f"{name}.tar")
-        write_image(archives[-1], [_image(name)], Layer({f"/{name}": program}, (f"/{name}",)))
+        archives.append(directory / f"{program.name}.tar")
+        write_image(archives[-1], [_image(name)], Layer({f"/{program.name}": program}, (f"/{program.name}",)))
     return archives
 
 
 def manifests(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Everything as YAML. This Prometheus discovers nothing, so the nodes are written into its configuration."""
+    """Everything as YAML. Nodes stay, so they are written into Prometheus' configuration; pods come and go, so it looks for them."""
     return yaml.safe_dump_all([*_access(), *_exporter(), *_state(), *_prometheus(scrape_config(nodes))], sort_keys=False)
 
 
@@ -61,17 +64,42 @@ def scrape_config(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {"job_name": "cadvisor", "metrics_path": "/metrics/cadvisor", **kubelet},
             {"job_name": "kubelet", "metrics_path": "/metrics/resource", **kubelet},
             {"job_name": "kube-state-metrics", "static_configs": [{"targets": [f"kube-state-metrics.{NAMESPACE}.svc:8080"]}]},
+            _pods(),
+        ],
+    }
+
+
+def _pods() -> dict[str, Any]:
+    """Every running pod that names a port: what it serves, with its namespace and name."""
+    meta = "__meta_kubernetes"
+    annotation = f"{meta}_pod_annotation_{SCRAPE_PORT.replace('.', '_').replace('/', '_')}"
+    return {
+        "job_name": "pods",
+        "scrape_interval": f"{PODS_SCRAPE_S}s",
+        "scrape_timeout": f"{PODS_SCRAPE_S}s",
+        "kubernetes_sd_configs": [{"role": "pod"}],
+        "relabel_configs": [
+            {"source_labels": [annotation], "regex": ".+", "action": "keep"},
+            {"source_labels": [f"{meta}_pod_phase"], "regex": "Running", "action": "keep"},
+            {"source_labels": [f"{meta}_pod_ip", annotation], "separator": ":", "target_label": "__address__"},
+            *(
+                {"source_labels": [f"{meta}_{name}"], "target_label": label}
+                for name, label in (("namespace", "namespace"), ("pod_name", "pod"))
+            ),
         ],
     }
 
 
 def _image(program: str) -> str:
-    return f"localhost/tiphys/{program.replace('_', '-')}:kind"
+    return f"localhost/tiphys/{program.partition('@')[0].replace('_', '-')}:kind"
 
 
 def _access() -> list[dict[str, Any]]:
     rules = {
-        "prometheus": [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}],
+        "prometheus": [
+            {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        ],
         "kube-state-metrics": [{"apiGroups": [g], "resources": list(r), "verbs": ["list", "watch"]} for g, r in _KUBE_STATE],
     }
     made: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]

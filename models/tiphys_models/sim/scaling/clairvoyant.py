@@ -63,7 +63,7 @@ def smallest_sufficient_m(load: Load, scenario: Scenario) -> float:
     """The smallest limit of one pod that keeps at least 95 % of the windows of this load, the queue carried on."""
     s, low, high = scenario, 0.0, scenario.max_cpu_m
     while high - low > s.step_cpu_m:
-        middle = np.round((low + high) / 2 / s.step_cpu_m) * s.step_cpu_m
+        middle = float(np.round((low + high) / 2 / s.step_cpu_m) * s.step_cpu_m)
         plant = FluidServices([load], s)
         windows = load.windows(s)
         for _ in range(windows + 1 + round(s.time_out_s / s.window_s)):

@@ -1,0 +1,126 @@
+"""`tiphys kind scaling`: the same load under Tiphys, HPA, VPA and no autoscaler, on the kind cluster that runs or on one made for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiphys_cli.bench.report import Claim, Result, Row
+from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.cluster.kind import images, measuring, monitoring, peers
+from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
+from tiphys_cli.cluster.kind.release import timed, with_release
+from tiphys_cli.cluster.kind.scaling.lanes import LANES, missing, play_lane, request_cpu_s
+from tiphys_cli.cluster.kind.scaling.plan import Plan, draw
+from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row
+from tiphys_cli.console import make_console, print_table
+from tiphys_cli.tools.programs import ToolError
+
+_USUAL = Plan()
+
+
+def scaling(
+    name: Annotated[str, typer.Option(help="name of the cluster; the one that runs is used and left running")] = "tiphys",
+    lanes: Annotated[str, typer.Option(help=f"of {', '.join(LANES)}; played in this order")] = ",".join(LANES),
+    agent: Annotated[str, typer.Option(help="who decides in the lane tiphys: an agent of tiphys bench scaling")] = "combined",
+    seeds: Annotated[str, typer.Option(help="one round of all lanes each")] = "0",
+    seconds: Annotated[int, typer.Option(min=30, help="of a lane, after its warm-up")] = _USUAL.seconds,
+    window: Annotated[int, typer.Option(min=5, help="seconds of a window; the shape's 15 s are shortened to it")] = _USUAL.window_s,
+    out: Annotated[Path | None, typer.Option(help="directory for result.json")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="tables for a document")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="leave a cluster running that was made for this")] = False,
+) -> None:
+    """Flash load on fibonacci-python under Tiphys, HPA, VPA and no autoscaler: windows within the SLO, cost, time until CPU was there."""
+    with timed() as phases:
+        plans = [Plan(seed=seed, window_s=window, seconds=seconds) for seed in _seeds(seeds)]
+        wanted = _lanes(lanes)
+        options = KindOptions(name=name, keep=keep)
+
+        def work(cluster: KindCluster) -> None:
+            with phases.phase("autoscalers and metrics"):
+                prepare(cluster, wanted)
+            with phases.phase("lanes"):
+                result = compare(cluster, plans, wanted, agent)
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / "result.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
+            _print(result, markdown=markdown)
+
+        if options.run_dir.exists():
+            with KindCluster(replace(options, attach=True)) as running:
+                work(running)
+        else:
+            made = KindCluster(options)
+            with_release(phases, made, lambda _: work(made))
+
+
+def prepare(cluster: KindCluster, lanes: Sequence[str]) -> None:
+    """Prometheus, and the autoscalers of these lanes, where they are not there yet; what cannot be installed is said."""
+    if monitoring.NAMESPACE not in {item["metadata"]["name"] for item in cluster.api.items("/api/v1/namespaces")}:
+        measuring.install(cluster)
+    for lane, install in (("hpa", peers.install_metrics_server), ("vpa", peers.install_vpa)):
+        if {lane, "vpa"} & set(lanes) and missing(cluster.api, lane):
+            try:
+                install(cluster)
+            except (ClusterError, ToolError) as error:
+                make_console(stderr=True).print(f"{lane}: not installed: {error}", markup=False)
+
+
+def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], agent: str) -> Result:
+    """Play every lane with every seed; a lane whose autoscaler is not there is named, never made up."""
+    begun_s, said, image = time.monotonic(), make_console(stderr=True), images.name_of("extender", Path())
+    absent = {lane: why for lane in lanes if (why := missing(cluster.api, lane))}
+    for lane, why in absent.items():
+        said.print(f"lane {lane} is missing: {why}", markup=False)
+    cpu_s = request_cpu_s(cluster, image)
+    said.print(f"a request takes {1000 * cpu_s:.2f} ms of CPU", markup=False)
+    rows: list[Row] = []
+    for plan in plans:
+        load = draw(plan, cpu_s)
+        for lane in lanes:
+            if lane not in absent:
+                said.print(f"{plan.shape}, seed {plan.seed}: {lane}", markup=False)
+                rows.append(row(play_lane(cluster, lane, plan, load, image, agent), plan, load))
+    first = plans[0]
+    inputs = {
+        "agent": agent,
+        "missing": absent,
+        "request_cpu_ms": round(1000 * cpu_s, 3),
+        "window_s": first.window_s,
+        "seconds": first.seconds,
+        "warm_up_s": first.warm_up_s,
+        "peak_cores": first.peak_cores,
+        "kubernetes": cluster.version,
+    }
+    seeds = tuple(plan.seed for plan in plans)
+    return Result("kind-scaling", False, seeds, time.monotonic() - begun_s, inputs, rows, [], claims(rows, first.window_s))
+
+
+def _print(result: Result, *, markdown: bool) -> None:
+    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in result.rows], markdown=markdown)
+    print_table(["claim", "value", "bound", "verdict"], [_claim(each) for each in result.claims], markdown=markdown)
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ClusterError(f"--seeds: {text!r} is no list of numbers") from None
+
+
+def _lanes(text: str) -> list[str]:
+    found = text.split(",")
+    if unknown := [lane for lane in found if lane not in LANES]:
+        raise ClusterError(f"--lanes: no lane is called {', '.join(unknown)}; there are {', '.join(LANES)}")
+    return found
+
+
+def _claim(claim: Claim) -> list[str]:
+    value = "–" if claim.value is None else f"{claim.value:.4g}"
+    return [claim.id, value, claim.bound, "holds" if claim.holds else "does not hold"]

@@ -1,0 +1,168 @@
+"""One lane after the other on a cluster that runs: deploy, warm up, play the load, look, take away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tiphys_cli.cluster.api import ApiClient
+from tiphys_cli.cluster.base import KubeCluster
+from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.kind import monitoring
+from tiphys_cli.cluster.kind.scaling.objects import DEPLOYMENTS, NAME, PATH, POLICIES, PORT, scaler, service
+from tiphys_cli.cluster.kind.scaling.plan import Load, Plan, Start, start
+from tiphys_cli.cluster.kind.scaling.watching import Look, Samples, Watcher, samples_of
+from tiphys_cli.workloads.load import Sent, play
+from tiphys_cli.workloads.metrics import parse
+
+LANES = ("tiphys", "hpa", "vpa", "peak")
+READY_S = 90.0
+GONE_S = 90.0
+_CALIBRATION_RPS = 20.0
+_CALIBRATION_S = 12.0
+_CALIBRATION_M = 400
+_SETTLED_PHASES = ("Intended", "Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a lane left behind."""
+
+    lane: str
+    begin_s: float
+    """Of what counts, in seconds since the epoch."""
+    sent: Sequence[Sent]
+    """Without the warm-up, timed from its end."""
+    looks: Sequence[Look]
+    granted: Samples
+    started: Start
+
+
+def missing(api: ApiClient, lane: str) -> str:
+    """Why a lane cannot be played here; empty if it can."""
+    needed = {
+        "tiphys": ("/apis/tiphys.io/v1alpha1/scalingpolicies", "no release of Tiphys is installed: no ScalingPolicy"),
+        "hpa": ("/apis/metrics.k8s.io/v1beta1/nodes", "no metrics-server answers: HPA would see nothing"),
+        "vpa": ("/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", "no vertical pod autoscaler is installed"),
+    }
+    if lane not in needed:
+        return ""
+    path, why = needed[lane]
+    try:
+        api.get(path)
+    except ApiError as error:
+        return f"{why} ({error.status})"
+    return missing(api, "hpa") if lane == "vpa" else ""
+
+
+def request_cpu_s(cluster: KubeCluster, image: str) -> float:
+    """CPU seconds that one request takes in a pod of this cluster, as the pod's own clock says."""
+    namespace = f"tiphys-scaling-{NAME}"
+    with _Stage(cluster, namespace, image, Start(1, _CALIBRATION_M)) as stage:
+        (pod,) = stage.pods()
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics"
+
+        def counted() -> tuple[float, float]:
+            status, body = cluster.api.raw("GET", path)
+            if status != 200:
+                raise ClusterError(f"{path} answered {status}")
+            series = parse(body.decode())
+            return series["process_cpu_seconds_total"], series["http_request_duration_seconds_count"]
+
+        cpu_before, before = counted()
+        asyncio.run(play(list(np.arange(0, _CALIBRATION_S, 1 / _CALIBRATION_RPS)), stage.addresses(), PATH))
+        cpu_after, after = counted()
+    if after - before < _CALIBRATION_RPS * _CALIBRATION_S / 2:
+        raise ClusterError(f"only {after - before:.0f} calibration requests were answered")
+    return (cpu_after - cpu_before) / (after - before)
+
+
+def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: str, agent: str) -> Played:
+    """A namespace of its own, so that nobody inherits anything."""
+    namespace, begin = f"tiphys-scaling-{lane}", start(lane, load, plan.sizes)
+    with _Stage(cluster, namespace, image, begin) as stage:
+        if (wanted := scaler(lane, namespace, plan, agent)) is not None:
+            cluster.api.create(*wanted)
+        with Watcher(cluster.api, namespace) as watcher:
+            begin_s = time.time() + load.warm_up_s
+            sent = asyncio.run(_play_and_check(cluster.api, lane, namespace, load, stage.addresses()))
+        span_s = round(time.time() - begin_s) + 10
+        query = f'container_granted_cores{{namespace="{namespace}"}}[{span_s}s]'
+        granted = samples_of(cluster.api.get(f"{monitoring.PROXY}/api/v1/query", query=query))
+    counted = [Sent(s.due_s - load.warm_up_s, s.latency_s, s.behind_s) for s in sent if s.due_s >= load.warm_up_s]
+    return Played(lane, begin_s, counted, watcher.looks, granted, begin)
+
+
+async def _play_and_check(api: ApiClient, lane: str, namespace: str, load: Load, addresses: Sequence[tuple[str, int]]) -> list[Sent]:
+    playing = asyncio.create_task(play([float(due) for due in load.due_s], addresses, PATH))
+    if lane == "tiphys":
+        await asyncio.sleep(max(load.warm_up_s - 2.0, 0.0))
+        status = (await asyncio.to_thread(api.get, f"{POLICIES.format(namespace)}/{NAME}")).get("status") or {}
+        decision = status.get("lastDecision") or {}
+        if decision.get("phase") not in _SETTLED_PHASES:
+            playing.cancel()
+            raise ClusterError(f"the policy does not act at the end of the warm-up: {decision or status}")
+    return await playing
+
+
+class _Stage:
+    """A namespace with the service, ready; taken away at the end."""
+
+    def __init__(self, cluster: KubeCluster, namespace: str, image: str, begin: Start) -> None:
+        self._cluster, self._namespace, self._image, self._begin = cluster, namespace, image, begin
+
+    def __enter__(self) -> _Stage:
+        api = self._cluster.api
+        api.create("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
+        try:
+            self._cluster.apply(yaml.safe_dump_all(service(self._image, self._begin)), self._namespace)
+            _until(self._ready, READY_S, f"{self._begin.pods} pods of {NAME} are ready")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        api, pods = self._cluster.api, f"/api/v1/namespaces/{self._namespace}/pods"
+        api.delete(f"/api/v1/namespaces/{self._namespace}")
+        _until(lambda: not api.items(pods), GONE_S, f"pods of {self._namespace} are gone")
+        _until(lambda: not _there(api, f"/api/v1/namespaces/{self._namespace}"), GONE_S, f"{self._namespace} is gone")
+
+    def pods(self) -> list[str]:
+        """Names."""
+        return [pod["metadata"]["name"] for pod in self._cluster.api.items(f"/api/v1/namespaces/{self._namespace}/pods")]
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """The node port on every node; each leads to all pods."""
+        api = self._cluster.api
+        port = int(api.get(f"/api/v1/namespaces/{self._namespace}/services/{NAME}")["spec"]["ports"][0]["nodePort"])
+        nodes = api.items("/api/v1/nodes")
+        return [(a["address"], port) for node in nodes for a in node["status"]["addresses"] if a["type"] == "InternalIP"]
+
+    def _ready(self) -> bool:
+        found: dict[str, Any] = self._cluster.api.get(f"{DEPLOYMENTS.format(self._namespace)}/{NAME}").get("status") or {}
+        return int(found.get("readyReplicas") or 0) == self._begin.pods
+
+
+def _there(api: ApiClient, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def _until(condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end_s:
+            raise ClusterError(f"not within {deadline_s:.0f} s: {what}")
+        time.sleep(0.5)

@@ -1,0 +1,102 @@
+"""Objects of a lane: fibonacci as a Deployment behind a node port, and whoever scales it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tiphys_cli.cluster.kind.autoscalers import HPA_PATH, VPA_PATH, horizontal_pod_autoscaler, vertical_pod_autoscaler
+from tiphys_cli.cluster.kind.monitoring import SCRAPE_PORT
+from tiphys_cli.cluster.kind.scaling.plan import OBJECTIVE, Plan, Start
+
+NAME = "fibonacci"
+PORT = 8080
+FIB_N = 21
+"""Small requests: of large ones a window of 5 s holds so few that their number alone says little about the load."""
+PATH = f"/?n={FIB_N}"
+POLICIES = "/apis/tiphys.io/v1alpha1/namespaces/{}/scalingpolicies"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
+_SCRAPE_AND_DRAIN_S = 3
+_USUAL_WINDOW_S = 15
+_USUAL_DOWN_S = {"pods": 300, "cpu": 30}
+"""Stabilisation of windows of 15 s; shorter windows shorten it, for HPA too."""
+
+
+def service(image: str, start: Start, name: str = NAME, arguments: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """A Deployment of one of our services and a node port that leads to its pods."""
+    resources = {"cpu": f"{start.cpu_m}m", "memory": "64Mi"}
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["python", "-m", "tiphys_cli.workloads", name, "--port", str(PORT), *arguments],
+        "ports": [{"containerPort": PORT}],
+        "resources": {"requests": resources, "limits": resources},
+        # Patient: a pod that is behind with its work is slow, not broken.
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 6},
+        # Other nodes go on sending for a moment after a pod was told to end.
+        "lifecycle": {"preStop": {"sleep": {"seconds": _SCRAPE_AND_DRAIN_S}}},
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "allowPrivilegeEscalation": False},
+    }
+    labels = {"app": name}
+    template = {
+        "metadata": {"labels": labels, "annotations": {SCRAPE_PORT: str(PORT)}},
+        "spec": {"terminationGracePeriodSeconds": 10, "containers": [container]},
+    }
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"replicas": start.pods, "selector": {"matchLabels": labels}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"type": "NodePort", "selector": labels, "ports": [{"port": PORT}]},
+        },
+    ]
+
+
+def scaler(lane: str, namespace: str, plan: Plan, agent: str) -> tuple[str, dict[str, Any]] | None:
+    """The collection and the object that makes somebody scale; None where nobody does."""
+    sizes = plan.sizes
+    if lane == "tiphys":
+        return POLICIES.format(namespace), scaling_policy(plan, agent)
+    if lane == "hpa":
+        hpa = horizontal_pod_autoscaler(NAME, NAME, replicas=(1, sizes.hpa_most_pods), scale_down_window_s=_shortened(plan, "pods"))
+        return HPA_PATH.format(namespace), hpa
+    if lane == "vpa":
+        return VPA_PATH.format(namespace), vertical_pod_autoscaler(NAME, NAME, cpu=(f"{sizes.least_m}m", f"{sizes.most_m}m"))
+    return None
+
+
+def scaling_policy(plan: Plan, agent: str) -> dict[str, Any]:
+    """Both dimensions, Active. What CPU a request takes is not told: it is measured."""
+    sizes = plan.sizes
+
+    def down(dimension: str) -> dict[str, Any]:
+        return {"behavior": {"scaleDown": {"stabilizationWindowSeconds": _shortened(plan, dimension)}}}
+
+    return {
+        "apiVersion": "tiphys.io/v1alpha1",
+        "kind": "ScalingPolicy",
+        "metadata": {"name": NAME},
+        "spec": {
+            "mode": "Active",
+            "targetRef": {"kind": "Deployment", "name": NAME},
+            "objective": {
+                "latencyMilliseconds": round(1000 * OBJECTIVE.target_s),
+                "percentile": round(100 * OBJECTIVE.percentile),
+                "attainmentPercent": round(100 * OBJECTIVE.attainment),
+                "metrics": {"inFlight": "http_requests_in_flight"},
+            },
+            "horizontal": {"minReplicas": 1, "maxReplicas": sizes.most_pods, **down("pods")},
+            "vertical": {"minCpuMilli": sizes.least_m, "maxCpuMilli": sizes.most_m, **down("cpu")},
+            "agent": {"kind": agent},
+            "intervalSeconds": plan.window_s,
+        },
+    }
+
+
+def _shortened(plan: Plan, dimension: str) -> int:
+    return round(_USUAL_DOWN_S[dimension] * plan.window_s / _USUAL_WINDOW_S)

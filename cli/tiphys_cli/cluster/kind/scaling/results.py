@@ -1,0 +1,120 @@
+"""From what lanes left behind to rows, and from rows to what must be shown. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tiphys_cli.bench.report import Claim, Row
+from tiphys_cli.cluster.kind.scaling.lanes import Played
+from tiphys_cli.cluster.kind.scaling.plan import OBJECTIVE, Load, Plan
+from tiphys_cli.cluster.kind.scaling.watching import grown_after_s, use
+from tiphys_cli.workloads.load import fell_behind, histogram, windows
+
+PEERS = ("hpa", "vpa")
+NEAR = 0.02
+"""Share of windows within which costs are compared: far below ours, less CPU is no merit."""
+
+
+def row(played: Played, plan: Plan, load: Load) -> Row:
+    """One lane."""
+    found = windows(played.sent, float(plan.window_s), plan.windows, OBJECTIVE.target_s)
+    kept = [window.kept(OBJECTIVE.percentile) for window in found]
+    latencies = [each.latency_s for each in played.sent]
+    used = use(played.looks, played.begin_s, played.begin_s + plan.seconds)
+    made: Row = {
+        "shape": plan.shape,
+        "lane": played.lane,
+        "seed": plan.seed,
+        "windows": len(found),
+        "slo_attained": sum(kept) / len(found),
+        "requests": len(latencies),
+        "requests_attained": sum(x <= OBJECTIVE.target_s for x in latencies) / len(latencies),
+        "never_served": sum(not math.isfinite(x) for x in latencies) / len(latencies),
+        "p90_ms": _ms(histogram(latencies).quantile(0.9)),
+        "cpu_hours": used.cpu_hours,
+        "replica_hours": used.pod_hours,
+        "cost": used.cost,
+        "most_pods": used.most_pods,
+        "switches": used.switches,
+        "restarts": used.restarts,
+        "generator_late": fell_behind(played.sent),
+        "start": {"pods": played.started.pods, "cpu_m": played.started.cpu_m},
+    }
+    return made | _after_the_jump(played, plan, load, kept)
+
+
+def _after_the_jump(played: Played, plan: Plan, load: Load, kept: Sequence[bool]) -> Row:
+    jump_s, calm_s = load.jump_s, load.calm_s
+    made: Row = {"jump_s": jump_s, "cpu_up_s": None, "in_place_s": None, "p90_back_s": None, "jump_lasts_s": None}
+    if jump_s is None:
+        return made
+    made["jump_lasts_s"] = (calm_s or float(plan.seconds)) - jump_s
+    for key, in_place in (("cpu_up_s", False), ("in_place_s", True)):
+        made[key] = grown_after_s(played.granted, played.begin_s + jump_s, in_place=in_place)
+    first = int(jump_s // plan.window_s)
+    last = min(math.ceil((calm_s or plan.seconds) / plan.window_s), len(kept))
+    missed = [number for number in range(first, last) if not kept[number]]
+    # back when the last missed window of the jump has ended; 0 if none was missed, None if it was missed to the end
+    back = (missed[-1] + 1) * plan.window_s - jump_s if missed else 0.0
+    made["p90_back_s"] = None if missed and missed[-1] == last - 1 else back
+    return made
+
+
+def claims(rows: Sequence[Row], window_s: int) -> list[Claim]:
+    """What must be shown on real kubelets, of every lane that was played; the worst of several seeds."""
+    ours = [row for row in rows if row["lane"] == "tiphys"]
+    made: list[Claim] = []
+    if ours:
+        made += [
+            Claim("kind-in-place-cpu-up-s", _worst(row["in_place_s"] for row in ours), float(window_s), "<="),
+            Claim("kind-p90-back-share-of-jump", _worst(_share(row) for row in ours), 1.0, "<="),
+            Claim("kind-restarts", _worst(row["restarts"] for row in ours), 0.0, "<="),
+        ]
+    for peer in PEERS:
+        pairs = [(mine, row) for mine in ours for row in rows if row["lane"] == peer and row["seed"] == mine["seed"]]
+        if not pairs:
+            continue
+        ahead = [mine["slo_attained"] - theirs["slo_attained"] for mine, theirs in pairs]
+        made.append(Claim(f"kind-windows-ahead-of-{peer}", round(min(ahead), 4), 0.0, ">="))
+        near = [mine["cost"] / theirs["cost"] for mine, theirs in pairs if theirs["slo_attained"] >= mine["slo_attained"] - NEAR]
+        if near:
+            made.append(Claim(f"kind-cost-of-{peer}", round(max(near), 4), 0.9999, "<="))
+    return made
+
+
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "lane": ("scaled by", "{}"),
+    "slo_attained": ("windows within SLO", "{:.1%}"),
+    "requests_attained": ("requests within SLO", "{:.1%}"),
+    "never_served": ("never served", "{:.1%}"),
+    "p90_ms": ("p90 ms", "{:.0f}"),
+    "cpu_hours": ("CPU-hours", "{:.4f}"),
+    "replica_hours": ("pod-hours", "{:.4f}"),
+    "cost": ("cost", "{:.4f}"),
+    "cpu_up_s": ("more CPU after s", "{:.1f}"),
+    "in_place_s": ("in place after s", "{:.1f}"),
+    "p90_back_s": ("p90 back after s", "{:.1f}"),
+    "most_pods": ("most pods", "{}"),
+    "switches": ("switches", "{}"),
+    "restarts": ("restarts", "{}"),
+}
+
+
+def line(found: Row) -> list[str]:
+    """A row as text; a dash where something never happened."""
+    return ["–" if found[key] is None else form.format(found[key]) for key, (_, form) in COLUMNS.items()]
+
+
+def _worst(values: Any) -> float | None:
+    found = list(values)
+    return None if any(value is None for value in found) else round(max(found), 3)
+
+
+def _share(found: Row) -> float | None:
+    return None if found["p90_back_s"] is None or not found["jump_lasts_s"] else found["p90_back_s"] / found["jump_lasts_s"]
+
+
+def _ms(seconds: float) -> float | None:
+    return round(1000 * seconds, 1) if math.isfinite(seconds) else None
