@@ -20,7 +20,7 @@ def test_evolution_climbs_a_narrow_ridge_that_lies_askew() -> None:
     top, steep = np.arange(6.0), 10.0 ** np.linspace(0, 4, 6)
 
     def height(points: np.ndarray) -> np.ndarray:
-        return -((((points - top) @ axes) ** 2) @ steep)
+        return np.asarray(-((((points - top) @ axes) ** 2) @ steep))
 
     search = Evolution(np.zeros(6), np.ones(6), 12, rng)
     for _ in range(300):

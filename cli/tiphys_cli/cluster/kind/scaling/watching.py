@@ -13,7 +13,7 @@ from typing import Any, Self
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.errors import ClusterError
 from tiphys_models.domain.quantity import cpu_milli
-from tiphys_models.sim.scaling.scenario import POD_PRICE
+from tiphys_models.scaling.reward import POD_PRICE
 
 EVERY_S = 1.0
 
