@@ -63,6 +63,7 @@ def test_pods_that_start_carry_nothing_yet() -> None:
     starting, started = decide(agent, state(360.0)), decide(agent, state(360.0, replicas=2))
     assert rule.replicas == starting.replicas == started.replicas == 2
     assert (starting.cpu_m, started.cpu_m, rule.cpu_m) == (600, 300, 300)
+    assert decide(agent, state(360.0, replicas=2, ready=0)).cpu_m == 300
 
 
 def test_nobody_gives_up_while_requests_are_late_or_wait() -> None:

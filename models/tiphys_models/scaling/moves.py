@@ -111,7 +111,7 @@ class Multiples:
         return found
 
     def take(self, look: Look, action: IntArray) -> Answers:
-        """As the rule would, for another rate; but pods that have not started yet carry nothing."""
+        """As the rule would, for another rate; but pods that have not started yet carry nothing, unless none has."""
         seen, s, n = look.seen, self.rule, len(self.multiples)
         rate = expected_rate(seen, s)
         factor = np.concatenate([self.multiples, np.ones(len(self.peaks) + 1)])[action]
@@ -121,7 +121,7 @@ class Multiples:
         wanted = np.where((action == len(self.actions) - 1) & ~np.isnan(again), np.nan_to_num(again), wanted)
         needed = needed_m(seen, wanted, s.headroom)
         replicas = Rule(s).sized(seen, needed).replicas
-        serving = np.maximum(np.minimum(replicas, seen.ready), 1)
+        serving = np.where(seen.ready > 0, np.minimum(replicas, seen.ready), replicas)
         return Answers(replicas, np.minimum(needed / serving + s.spare_m, seen.max_cpu_m))
 
 
