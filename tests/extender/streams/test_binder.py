@@ -270,6 +270,16 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder.bind(small)
 
 
+def test_who_knows_the_id_of_anothers_stream_can_neither_end_nor_keep_it() -> None:
+    binder = Binder()
+    bound = binder.bind(idempotencyKey="camera-7")
+    assert binder.release(bound, OTHER) == {"id": bound["id"], "released": False}
+    assert sum(binder.loads.values()) == 10
+    assert binder.renew(bound)["up"] is True
+    assert binder.counted("streams_relearned_total") == 0
+    assert binder.release(bound)["released"] is True
+
+
 def test_mode_off_the_kill_switch_and_a_missing_policy_bind_nothing_but_renew() -> None:
     binder = Binder()
     bound = binder.bind()
