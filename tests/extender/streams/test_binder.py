@@ -233,6 +233,16 @@ def test_leases_survive_other_offers_and_count_again_when_theirs_comes_back() ->
     assert binder.loads == {"edge/tiny": 10.0}
 
 
+def test_delays_that_move_leave_no_further_copy_of_the_offers_with_decisions() -> None:
+    binder = Binder()
+    before = binder.streams.system.catalogue
+    again = catalogue()
+    binder.streams.publish(type(again)(type(OFFERS)(OFFERS.all), again.network_ms + 1.0, again.up, {}))
+    after = binder.streams.system.catalogue
+    assert after.offers is before.offers
+    assert (after.network_ms > before.network_ms).all()
+
+
 def test_standing_by_says_so_and_forgets() -> None:
     binder = Binder()
     bound = binder.bind()
