@@ -208,6 +208,13 @@ def test_released_streams_do_not_come_back_by_a_late_renewal() -> None:
         successor.renew(bound)
 
 
+def test_ids_that_no_stream_can_have_are_not_remembered_as_released() -> None:
+    binder = Binder()
+    made_up = "x" * 60_000
+    assert binder.release({"id": made_up})["released"] is False
+    assert not binder.streams.ledger.was_released("platform", made_up)
+
+
 def test_load_that_other_binders_report_counts_until_they_are_forgotten() -> None:
     binder = Binder()
     binder.streams.hear("remote", {"edge/tiny": 89.0, "edge/yolo": 45.0, "gone/x": 1.0})
