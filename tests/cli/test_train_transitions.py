@@ -58,6 +58,7 @@ async def test_it_reads_on_where_it_stopped_and_keeps_what_the_operator_forgets(
         third = await read(url)
         assert (third.new, third.lost, third.before) == (8, 3, 0)
         assert [t.number for t in third.transitions] == [*range(3, 11), *range(14, 22)]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"transitions.jsonl", "transitions.cursors.json"}
     restarted = TransitionLog()
     append(restarted, 22, 2)
     async with serving(restarted, token) as url:
@@ -87,8 +88,9 @@ async def test_what_goes_wrong_is_said_and_nothing_is_kept(tmp_path: Path, token
             await asyncio.to_thread(pull, url, tmp_path / "none", "", out)
     with pytest.raises(Unavailable):
         await asyncio.to_thread(pull, url, token, "", out)
-    with pytest.raises(InvalidInput, match="neither a file nor"):
-        pull("ftp://somewhere", token, "", out)
+    for url in ("ftp://somewhere", "http://somewhere:http", "http://somewhere:99999", "http://[somewhere"):
+        with pytest.raises(InvalidInput, match="neither a file nor"):
+            pull(url, token, "", out)
     assert not out.exists()
 
 
