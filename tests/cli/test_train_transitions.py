@@ -99,3 +99,16 @@ def test_a_line_that_is_no_transition_is_named(tmp_path: Path) -> None:
     file.write_text(transition().model_dump_json(by_alias=True) + "\n{}\n")
     with pytest.raises(InvalidInput, match="line 2"):
         read_file(file)
+
+
+async def test_a_line_that_was_cut_off_while_it_was_written_is_read_again(tmp_path: Path, token: Path) -> None:
+    log, out = TransitionLog(), tmp_path / "out"
+    append(log, 1, 3)
+    async with serving(log, token) as url:
+        await asyncio.to_thread(pull, url, token, "", out)
+        (out / "transitions.cursors.json").unlink()
+        kept = out / "transitions.jsonl"
+        kept.write_bytes(kept.read_bytes()[:-40])
+        again = await asyncio.to_thread(pull, url, token, "", out)
+    assert {t.number for t in again.transitions} == {1, 2, 3}
+    assert len(read_file(kept)) == 2 + 3

@@ -54,7 +54,10 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pul
     """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move."""
     kept, cursors = directory / _KEPT, directory / _CURSORS
     known: dict[str, int] = orjson.loads(cursors.read_bytes()) if cursors.exists() else {}
-    old = read_file(kept) if kept.exists() else []
+    old: list[Transition] = []
+    if kept.exists():
+        _cut(kept)
+        old = read_file(kept)
     new: list[Transition] = []
     lost = before = 0
     for address in _addresses(url):
@@ -81,6 +84,13 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pul
     partial.write_bytes(orjson.dumps(known))
     partial.replace(cursors)  # whole or not at all: half a file would end every later run
     return Pulled((*old, *new), len(new), lost, before)
+
+
+def _cut(path: Path) -> None:
+    """A last line without an end was being written when the process or the disk ended: its cursor has not moved, so it is read again."""
+    with path.open("r+b") as file:
+        data = file.read()
+        file.truncate(data.rfind(b"\n") + 1)
 
 
 @dataclass(frozen=True, slots=True)
