@@ -139,6 +139,12 @@ class Judge:
             rule_size=applied,
         )
 
+    def hindered(self) -> None:
+        """What was just decided was refused or undone: the rule would have met the same, so nothing is compared."""
+        self._beside = None
+        if self._open is not None:
+            self._open = replace(self._open, acts=False)
+
     def transition(self, settled: Settled, key: str) -> Transition | None:
         """For the trainer: from the settled decision to the state that was decided for next; None if there is none."""
         opened, after = settled.opened, self._open

@@ -156,7 +156,9 @@ class WindowRunner:
                 return
             self._count(outcome, spec)
             self._learn(running.judge, taught)
-            outcome = await self._actor.preflight(outcome, view)
+            asked, outcome = outcome, await self._actor.preflight(outcome, view)
+            if running.judge is not None and outcome is not asked:
+                running.judge.hindered()
         sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
         finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view), chosen=_shown(running))
         written = await self._tell(policy, finding)
@@ -168,6 +170,9 @@ class WindowRunner:
             return
         done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
         if done is not outcome:
+            stopped = done.decision.phase == DecisionPhase.ABANDONED or done.decision.masked != outcome.decision.masked
+            if running.judge is not None and stopped:
+                running.judge.hindered()
             await self._tell(written, replace(finding, outcome=done))
 
     async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
