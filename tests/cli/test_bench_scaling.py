@@ -225,6 +225,7 @@ def test_a_summary_says_mean_and_interval() -> None:
         (["--agents", "magic"], "'magic' is none of"),
         (["--shape", "nowhere.txt"], "nowhere.txt"),
         (["--seeds", "x"], "whole numbers"),
+        (["--docs", "nowhere.md"], "nowhere.md"),
         (["--shape", "a/mine.txt", "--shape", "b/mine.txt"], "two files of one name"),
     ],
 )

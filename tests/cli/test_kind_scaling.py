@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from tiphys_cli.app import app
 from tiphys_cli.bench.report import Row
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.kind import peers
+from tiphys_cli.cluster.kind.cluster import KindCluster
+from tiphys_cli.cluster.kind.monitoring import NAMESPACE as MONITORING
 from tiphys_cli.cluster.kind.monitoring import SCRAPE_PORT
 from tiphys_cli.cluster.kind.scaling import results
-from tiphys_cli.cluster.kind.scaling.lanes import LANES, Played, missing
+from tiphys_cli.cluster.kind.scaling.commands import prepare
+from tiphys_cli.cluster.kind.scaling.lanes import LANES, Played, Stage, missing
 from tiphys_cli.cluster.kind.scaling.objects import scaler, scaling_policy, service
 from tiphys_cli.cluster.kind.scaling.plan import OBJECTIVE, Load, Plan, Sizes, Start, draw, start
 from tiphys_cli.cluster.kind.scaling.watching import Look, grown_after_s, look, samples_of, use
@@ -227,3 +234,64 @@ def test_a_lane_whose_autoscaler_is_not_there_is_missing_with_the_reason() -> No
     bare = Lacking("metrics.k8s.io", "autoscaling.k8s.io", "tiphys.io")
     assert {name for name in LANES if missing(bare, name)} == {"tiphys", "hpa", "vpa"}
     assert "metrics-server" in missing(Lacking("metrics.k8s.io"), "vpa"), "VPA reads it, too"
+
+
+class Nodes(Lacking):
+    """A cluster whose namespaces are a set."""
+
+    def __init__(self, *absent: str, namespaces: set[str]) -> None:
+        super().__init__(*absent)
+        self.namespaces = namespaces
+
+    def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        if path.startswith("/api/v1/namespaces/") and path.count("/") == 4 and path.rpartition("/")[2] not in self.namespaces:
+            raise ApiError(404, "NotFound", path)
+        if path == "/api/v1/namespaces":
+            return {"items": [{"metadata": {"name": name}} for name in self.namespaces]}
+        return {"status": {"readyReplicas": 1}} if "/deployments/" in path else super().get(path, **query)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        if body["metadata"]["name"] in self.namespaces:
+            raise ApiError(409, "AlreadyExists", path)
+        self.namespaces.add(body["metadata"]["name"])
+        return {}
+
+    def delete(self, path: str, **query: str | int) -> dict[str, Any]:
+        self.namespaces.remove(path.rpartition("/")[2])
+        return {}
+
+
+class Cluster(KindCluster):
+    """Takes every manifest."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def apply(self, manifest_text: str, namespace: str | None = None) -> str:
+        return ""
+
+
+def test_a_namespace_that_a_killed_run_left_is_taken_away_before_its_lane_is_played_again() -> None:
+    api = Nodes(namespaces={"tiphys-scaling-hpa", "theirs"})
+    with Stage(Cluster(api), "tiphys-scaling-hpa", "image:1", Start(1, 100)):
+        assert "tiphys-scaling-hpa" in api.namespaces
+    assert api.namespaces == {"theirs"}
+
+
+def test_an_autoscaler_that_came_only_half_is_named_and_taken_away_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(Nodes("autoscaling.k8s.io", namespaces={MONITORING}))
+    removed: list[object] = []
+
+    def half(_: object) -> None:
+        raise ClusterError("no rollout")
+
+    monkeypatch.setattr(peers, "install_vpa", half)
+    monkeypatch.setattr(peers, "remove_vpa", removed.append)
+    assert prepare(cluster, LANES) == {"vpa": "not installed: no rollout"}
+    assert removed == [cluster]
+
+
+def test_a_run_shorter_than_one_window_is_refused_before_anything_is_made() -> None:
+    result = CliRunner().invoke(app, ["kind", "scaling", "--window", "60", "--seconds", "30"])
+    assert result.exit_code != 0
+    assert "less than one window" in result.stderr

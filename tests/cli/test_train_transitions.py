@@ -58,6 +58,7 @@ async def test_it_reads_on_where_it_stopped_and_keeps_what_the_operator_forgets(
         third = await read(url)
         assert (third.new, third.lost, third.before) == (8, 3, 0)
         assert [t.number for t in third.transitions] == [*range(3, 11), *range(14, 22)]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"transitions.jsonl", "transitions.cursors.json"}
     restarted = TransitionLog()
     append(restarted, 22, 2)
     async with serving(restarted, token) as url:
@@ -87,8 +88,9 @@ async def test_what_goes_wrong_is_said_and_nothing_is_kept(tmp_path: Path, token
             await asyncio.to_thread(pull, url, tmp_path / "none", "", out)
     with pytest.raises(Unavailable):
         await asyncio.to_thread(pull, url, token, "", out)
-    with pytest.raises(InvalidInput, match="neither a file nor"):
-        pull("ftp://somewhere", token, "", out)
+    for url in ("ftp://somewhere", "http://somewhere:http", "http://somewhere:99999", "http://[somewhere"):
+        with pytest.raises(InvalidInput, match="neither a file nor"):
+            pull(url, token, "", out)
     assert not out.exists()
 
 
@@ -97,3 +99,16 @@ def test_a_line_that_is_no_transition_is_named(tmp_path: Path) -> None:
     file.write_text(transition().model_dump_json(by_alias=True) + "\n{}\n")
     with pytest.raises(InvalidInput, match="line 2"):
         read_file(file)
+
+
+async def test_a_line_that_was_cut_off_while_it_was_written_is_read_again(tmp_path: Path, token: Path) -> None:
+    log, out = TransitionLog(), tmp_path / "out"
+    append(log, 1, 3)
+    async with serving(log, token) as url:
+        await asyncio.to_thread(pull, url, token, "", out)
+        (out / "transitions.cursors.json").unlink()
+        kept = out / "transitions.jsonl"
+        kept.write_bytes(kept.read_bytes()[:-40])
+        again = await asyncio.to_thread(pull, url, token, "", out)
+    assert {t.number for t in again.transitions} == {1, 2, 3}
+    assert len(read_file(kept)) == 2 + 3

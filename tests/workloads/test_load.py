@@ -50,7 +50,7 @@ async def test_who_gets_no_good_answer_in_time_has_an_infinite_latency() -> None
         return b"HTTP/1.1 503 Service Unavailable\r\n\r\n"
 
     async def never() -> bytes:
-        await asyncio.sleep(5)
+        await asyncio.sleep(1)
         return OK
 
     async with answering(refused) as full, answering(never) as silent:

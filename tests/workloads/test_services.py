@@ -86,18 +86,18 @@ async def test_requests_are_served_one_at_a_time_in_order_and_timed_from_their_a
 
 async def test_who_waited_too_long_is_given_up_and_counted_as_late() -> None:
     gate = Gate()
-    async with serving({"/": gate.work}, give_up_s=0.1) as (server, port):
+    async with serving({"/": gate.work}, give_up_s=1.0) as (server, port):
         tasks = [asyncio.create_task(get(port, "/?n=0"))]
         await until(lambda: gate.together)
         tasks += [asyncio.create_task(get(port, f"/?n={number}")) for number in (1, 2)]
         await until(lambda: server.metrics.in_flight == 3)
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(1.05)
         gate.free.set()
         found = [status for status, _ in await asyncio.gather(*tasks)]
         series = parse(server.metrics.render())
     assert found == [200, 503, 503]
     assert series["http_request_duration_seconds_count"] == 3
-    assert series['http_request_duration_seconds_bucket{le="0.1"}'] == 0
+    assert series['http_request_duration_seconds_bucket{le="1"}'] == 0
 
 
 async def test_scrapes_are_answered_while_work_is_done() -> None:

@@ -34,7 +34,10 @@ Quick = Annotated[bool, typer.Option("--quick", help="a smaller run of the same 
 Out = Annotated[Path | None, typer.Option(help="directory for result.json and plots")]
 Check = Annotated[bool, typer.Option("--check", help="exit status 1 if a claim does not hold")]
 Seeds = Annotated[str, typer.Option(help="comma-separated seeds; each is measured by itself")]
-Docs = Annotated[list[Path] | None, typer.Option(help="document whose marked tables are rewritten; may be given several times")]
+Docs = Annotated[
+    list[Path] | None,
+    typer.Option(exists=True, dir_okay=False, help="document whose marked tables are rewritten; may be given several times"),
+]
 
 
 @bench_app.command()

@@ -54,7 +54,10 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pul
     """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move."""
     kept, cursors = directory / _KEPT, directory / _CURSORS
     known: dict[str, int] = orjson.loads(cursors.read_bytes()) if cursors.exists() else {}
-    old = read_file(kept) if kept.exists() else []
+    old: list[Transition] = []
+    if kept.exists():
+        _cut(kept)
+        old = read_file(kept)
     new: list[Transition] = []
     lost = before = 0
     for address in _addresses(url):
@@ -77,8 +80,17 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pul
     directory.mkdir(parents=True, exist_ok=True)
     with kept.open("ab") as file:
         file.writelines(t.model_dump_json(by_alias=True).encode() + b"\n" for t in new)
-    cursors.write_bytes(orjson.dumps(known))
+    partial = cursors.with_suffix(".part")
+    partial.write_bytes(orjson.dumps(known))
+    partial.replace(cursors)  # whole or not at all: half a file would end every later run
     return Pulled((*old, *new), len(new), lost, before)
+
+
+def _cut(path: Path) -> None:
+    """A last line without an end was being written when the process or the disk ended: its cursor has not moved, so it is read again."""
+    with path.open("r+b") as file:
+        data = file.read()
+        file.truncate(data.rfind(b"\n") + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +125,16 @@ class _Address:
 
 
 def _addresses(url: str) -> list[str]:
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise InvalidInput(f"--from-transitions: {url!r} is neither a file nor http://HOST:PORT of an operator's status listener")
+    said = f"--from-transitions: {url!r} is neither a file nor http://HOST:PORT of an operator's status listener"
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+        parts = urlsplit(url)
+        port = parts.port or 80
+    except ValueError as error:
+        raise InvalidInput(said) from error
+    if parts.scheme != "http" or not parts.hostname:
+        raise InvalidInput(said)
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unavailable(f"cannot resolve {parts.hostname}: {error}") from error
     return sorted({str(address[4][0]) for address in found})

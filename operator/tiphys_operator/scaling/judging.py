@@ -116,6 +116,7 @@ class Judge:
         inputs = moves.inputs(look, np.full(1, self.encoder.price))[0]
         if not np.isfinite(inputs).all():
             self.broken += 1
+            self._beside = None
             return
         size, memory = self._beside or (outcome.decision.former, policy.status.memory)
         there = replace(state, replicas=size.replicas, cpu_m=size.cpu_milli)
@@ -123,7 +124,8 @@ class Judge:
         clamped, memory, _ = clamped_size(spec, memory, size, wanted, state.now_s)
         kept = allowed_decision(there, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
         applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
-        self._beside = (applied, stepped(memory, size, applied, state.now_s))
+        # while the agent may not act, the rule might not either: both begin from what is there once it may
+        self._beside = (applied, stepped(memory, size, applied, state.now_s)) if acts else None
         decision = outcome.decision
         self._open = Open(
             number=decision.number,
@@ -136,6 +138,12 @@ class Judge:
             acts=acts,
             rule_size=applied,
         )
+
+    def hindered(self) -> None:
+        """What was just decided was refused or undone: the rule would have met the same, so nothing is compared."""
+        self._beside = None
+        if self._open is not None:
+            self._open = replace(self._open, acts=False)
 
     def transition(self, settled: Settled, key: str) -> Transition | None:
         """For the trainer: from the settled decision to the state that was decided for next; None if there is none."""
@@ -189,13 +197,13 @@ def judged_window(
         return decide_window(_with(policy, None), spec, agent, view, now_s), None
     settled, learned = judge.settle(view, spec), agent is judge.encoder
     back = policy.status.memory.rolled_back if learned else None
-    if back is not None and (back.digest, back.retry) != (judge.encoder.digest, policy.retry):
-        back = None
+    if back is not None:  # not before it stands in the status: a write that fails must not cost the evidence
         judge.ahead.clear()
+        if (back.digest, back.retry) != (judge.encoder.digest, policy.retry):
+            back = None
     margin = spec.agent.rollback.margin_percent / 100
     if learned and back is None and judge.mean_ahead < -margin:
         back = _rolled_back(policy, spec, judge, now_s)
-        judge.ahead.clear()
     policy = _with(policy, back)
     outcome = decide_window(policy, spec, judge.rule if back is not None else agent, view, now_s)
     acts = learned and back is None and spec.mode == "Active" and view.conflict is None and not policy.paused

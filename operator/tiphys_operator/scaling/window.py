@@ -155,15 +155,24 @@ class WindowRunner:
                 )
                 return
             self._count(outcome, spec)
-            self._learn(policy, outcome, running.judge, taught)
-            outcome = await self._actor.preflight(outcome, view)
+            self._learn(running.judge, taught)
+            asked, outcome = outcome, await self._actor.preflight(outcome, view)
+            if running.judge is not None and outcome is not asked:
+                running.judge.hindered()
         sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
         finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view), chosen=_shown(running))
         written = await self._tell(policy, finding)
+        back = outcome.memory.rolled_back
+        if written is not None and back is not None and back != policy.status.memory.rolled_back:
+            self._metrics.rollbacks.inc()
+            log.warning("the rule takes over", extra={"fields": {"policy": policy.key, "why": back.message}})
         if written is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
             return
         done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
         if done is not outcome:
+            stopped = done.decision.phase == DecisionPhase.ABANDONED or done.decision.masked != outcome.decision.masked
+            if running.judge is not None and stopped:
+                running.judge.hindered()
             await self._tell(written, replace(finding, outcome=done))
 
     async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
@@ -216,16 +225,13 @@ class WindowRunner:
             await self._writer.write_event(event)
         return scaling_seen(written)
 
-    def _learn(self, policy: ScalingSeen, outcome: Outcome, judge: Judge | None, taught: Transition | None) -> None:
+    def _learn(self, judge: Judge | None, taught: Transition | None) -> None:
         if taught is not None:
             self._transitions.append(taught)
             self._metrics.transitions.labels("recorded").inc()
         if judge is not None and judge.broken:
             self._metrics.transitions.labels("broken").inc(judge.broken)
             judge.broken = 0
-        if outcome.memory.rolled_back is not None and outcome.memory.rolled_back != policy.status.memory.rolled_back:
-            self._metrics.rollbacks.inc()
-            log.warning("the rule takes over", extra={"fields": {"policy": policy.key, "why": outcome.memory.rolled_back.message}})
 
     def _count(self, outcome: Outcome, spec: ScalingPolicySpec) -> None:
         m, decision = self._metrics, outcome.decision

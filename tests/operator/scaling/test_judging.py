@@ -53,6 +53,7 @@ class Course:
     conflict: Conflict | None = None
     now_s: float = NOW_S
     retry: str = ""
+    paused: bool = False
     status: ScalingPolicyStatus = field(default_factory=ScalingPolicyStatus)
     outcomes: list[Outcome] = field(default_factory=list)
     taught: list[Transition] = field(default_factory=list)
@@ -80,7 +81,8 @@ class Course:
             self.step(read or measured(*self.windows[-20:]))
 
     def step(self, read: Measured) -> None:
-        seen = policy(self.status.model_dump(by_alias=True), {"annotations": {"tiphys.io/retry-agent": self.retry}}, **STEADY | self.spec)
+        annotations = {"tiphys.io/retry-agent": self.retry, "tiphys.io/paused": str(self.paused).lower()}
+        seen = policy(self.status.model_dump(by_alias=True), {"annotations": annotations}, **STEADY | self.spec)
         pods = tuple(pod(f"web-{n}", cpu=f"{self.cpu_m}m") for n in range(2))
         looked = replace(view(read, target(), pods, self.conflict), rates=tuple(w.arrived / w.length_s for w in self.windows))
         assert seen.spec is not None
@@ -89,7 +91,7 @@ class Course:
         if taught is not None:
             self.taught.append(taught)
         self.status = self.status.model_copy(update={"last_decision": outcome.decision, "memory": outcome.memory})
-        if self.parsed.mode == "Active":
+        if self.parsed.mode == "Active" and not self.paused:
             self.cpu_m = outcome.decision.applied.cpu_milli
 
     @property
@@ -219,3 +221,26 @@ def test_decisions_that_change_nothing_are_not_compared(idle: str) -> None:
     course.play([200.0] * 45)
     assert course.judge is not None
     assert (len(course.judge.ahead), course.rolled_back) == (0, False)
+
+
+def test_a_rollback_that_could_not_be_written_down_is_found_again_in_the_next_window() -> None:
+    course = Course(preferring("rule x 3"), FROZEN)
+    while not course.rolled_back:
+        assert len(course.outcomes) < 60
+        before = course.status
+        course.play([200.0])
+    course.status = before
+    course.play([200.0])
+    assert course.rolled_back
+
+
+def test_after_a_pause_agent_and_rule_begin_from_the_same_size() -> None:
+    course = Course(preferring("rule x 1"), FROZEN)
+    course.play([900.0] * 5)
+    course.paused = True
+    course.play([100.0] * 10)
+    course.paused = False
+    course.play([100.0] * 10)  # CPU falls by half a window at most
+    assert course.judge is not None
+    assert list(course.judge.ahead) == [0.0] * len(course.judge.ahead)
+    assert len(course.judge.ahead) > 10

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.operator.scaling.test_window import Life, World
 from tests.publications import published_agent
+from tiphys_models.clients.kube import ApiError
 from tiphys_models.scaling.learned import moves_of
 
 ACTIONS = moves_of("combined").actions
@@ -75,3 +78,16 @@ async def test_without_its_model_the_shipped_weights_decide_and_it_says_so(tmp_p
     digest = publish(made, life, tmp_path, "rule x 1")
     await windows(made, life, 1)
     assert (made.reason("ModelLoaded"), made.decision["modelDigest"]) == ("ModelLoaded", digest)
+
+
+@pytest.mark.parametrize("step", ["preflight", "resize"])
+async def test_a_step_that_was_refused_is_not_held_against_the_agent(tmp_path: Path, step: str) -> None:
+    made = world()
+    life = made.life()
+    publish(made, life, tmp_path, "rule x 3")
+    made.kube.refuse[step] = ApiError(403, "Forbidden", "exceeded quota: full")
+    await windows(made, life, 2)
+    assert "cpu-up: Quota" in made.decision["masked"]
+    assert made.status["agent"].get("compared", 0) == 0
+    await windows(made, life, 1)
+    assert made.status["agent"]["compared"] == 1, "what it then decides within the mask is"

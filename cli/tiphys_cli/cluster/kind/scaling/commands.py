@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -38,15 +39,17 @@ def scaling(
 ) -> None:
     """Flash load on fibonacci-python under Tiphys, HPA, VPA and no autoscaler: windows within the SLO, cost, time until CPU was there."""
     with timed() as phases:
+        if window > seconds:
+            raise ClusterError(f"--seconds {seconds} is less than one window of {window} s")
         plans = [Plan(seed=seed, window_s=window, seconds=seconds) for seed in _seeds(seeds)]
         wanted = _lanes(lanes)
         options = KindOptions(name=name, keep=keep)
 
         def work(cluster: KindCluster) -> None:
             with phases.phase("autoscalers and metrics"):
-                prepare(cluster, wanted)
+                absent = prepare(cluster, wanted)
             with phases.phase("lanes"):
-                result = compare(cluster, plans, wanted, agent)
+                result = compare(cluster, plans, wanted, agent, absent)
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 (out / "result.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
@@ -60,22 +63,31 @@ def scaling(
             with_release(phases, made, lambda _: work(made))
 
 
-def prepare(cluster: KindCluster, lanes: Sequence[str]) -> None:
-    """Prometheus, and the autoscalers of these lanes, where they are not there yet; what cannot be installed is said."""
+def prepare(cluster: KindCluster, lanes: Sequence[str]) -> dict[str, str]:
+    """Prometheus, and the autoscalers of these lanes, where they are not there yet; what could not be installed, and why."""
+    failed: dict[str, str] = {}
     if monitoring.NAMESPACE not in {item["metadata"]["name"] for item in cluster.api.items("/api/v1/namespaces")}:
         measuring.install(cluster)
-    for lane, install in (("hpa", peers.install_metrics_server), ("vpa", peers.install_vpa)):
+    autoscalers = (
+        ("hpa", peers.install_metrics_server, peers.remove_metrics_server),
+        ("vpa", peers.install_vpa, peers.remove_vpa),
+    )
+    for lane, install, remove in autoscalers:
         if {lane, "vpa"} & set(lanes) and missing(cluster.api, lane):
             try:
                 install(cluster)
             except (ClusterError, ToolError) as error:
                 make_console(stderr=True).print(f"{lane}: not installed: {error}", markup=False)
+                failed[lane] = f"not installed: {error}"
+                with contextlib.suppress(ClusterError, ToolError):
+                    remove(cluster)  # half of it would look installed to the next run
+    return failed
 
 
-def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], agent: str) -> Result:
+def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], agent: str, failed: Mapping[str, str]) -> Result:
     """Play every lane with every seed; a lane whose autoscaler is not there is named, never made up."""
     begun_s, said, image = time.monotonic(), make_console(stderr=True), images.name_of("extender", Path())
-    absent = {lane: why for lane in lanes if (why := missing(cluster.api, lane))}
+    absent = {lane: why for lane in lanes if (why := failed.get(lane) or missing(cluster.api, lane))}
     for lane, why in absent.items():
         said.print(f"lane {lane} is missing: {why}", markup=False)
     cpu_s = request_cpu_s(cluster, image)

@@ -64,7 +64,7 @@ def missing(api: ApiClient, lane: str) -> str:
 def request_cpu_s(cluster: KubeCluster, image: str) -> float:
     """CPU seconds that one request takes in a pod of this cluster, as the pod's own clock says."""
     namespace = f"tiphys-scaling-{NAME}"
-    with _Stage(cluster, namespace, image, Start(1, _CALIBRATION_M)) as stage:
+    with Stage(cluster, namespace, image, Start(1, _CALIBRATION_M)) as stage:
         (pod,) = stage.pods()
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics"
 
@@ -86,7 +86,7 @@ def request_cpu_s(cluster: KubeCluster, image: str) -> float:
 def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: str, agent: str) -> Played:
     """A namespace of its own, so that nobody inherits anything."""
     namespace, begin = f"tiphys-scaling-{lane}", start(lane, load, plan.sizes)
-    with _Stage(cluster, namespace, image, begin) as stage:
+    with Stage(cluster, namespace, image, begin) as stage:
         if (wanted := scaler(lane, namespace, plan, agent)) is not None:
             cluster.api.create(*wanted)
         with Watcher(cluster.api, namespace) as watcher:
@@ -111,14 +111,16 @@ async def _play_and_check(api: ApiClient, lane: str, namespace: str, load: Load,
     return await playing
 
 
-class _Stage:
+class Stage:
     """A namespace with the service, ready; taken away at the end."""
 
     def __init__(self, cluster: KubeCluster, namespace: str, image: str, begin: Start) -> None:
         self._cluster, self._namespace, self._image, self._begin = cluster, namespace, image, begin
 
-    def __enter__(self) -> _Stage:
+    def __enter__(self) -> Stage:
         api = self._cluster.api
+        if _there(api, f"/api/v1/namespaces/{self._namespace}"):
+            self.__exit__()  # left by a run that was killed
         api.create("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
         try:
             self._cluster.apply(yaml.safe_dump_all(service(self._image, self._begin)), self._namespace)
