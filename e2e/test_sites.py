@@ -84,7 +84,7 @@ def test_sites_are_measured_and_one_that_misses_two_probes_is_down(
     api: ApiClient, namespace: str, start: StartOperator, sites: dict[str, Site]
 ) -> None:
     for name, site in sites.items():
-        probe = {"url": site.url, "intervalSeconds": 1, "timeoutSeconds": 1}
+        probe = {"url": site.url, "intervalSeconds": 2, "timeoutSeconds": 2}
         create(api, namespace, "InferenceSite", name, {"layer": "antenna", "access": True, "probe": probe})
         create(api, namespace, "ModelVariant", f"at-{name}", VARIANT | {"site": name, "endpoint": {"url": site.url}})
     operator = start(ACCESS_SITE="site-0")

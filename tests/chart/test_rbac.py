@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chart.rendering import MODES, Manifest, render, render_mode, values_of
+from tests.chart.rendering import MODES, Manifest, render, render_mode, values_of, with_value
 from tiphys_operator.permissions import wanted as permissions
 
 Right = tuple[str, str, str, tuple[str, ...]]
@@ -186,6 +186,14 @@ def test_an_operator_that_probes_is_told_from_where_and_let_out() -> None:
     probes = {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
     assert probes in rendered.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"]
     assert probes not in rendered.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
+
+
+def test_a_binder_gets_out_to_the_others_that_it_is_told_to_ask() -> None:
+    others = {"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
+    values = with_value(values_of("binder"), ("networkPolicy", "sitesTo"), [others])
+    assert others in render(values).one("NetworkPolicy", "tiphys-binder")["spec"]["egress"]
+    alone = with_value(values, ("binder", "streams", "otherBinders"), [])
+    assert others not in render(alone).one("NetworkPolicy", "tiphys-binder")["spec"]["egress"]
 
 
 @pytest.mark.parametrize(("mode", "asked"), [("binder", "http://tiphys-binder-status.tiphys-system.svc:8080"), ("binder-insecure", "")])

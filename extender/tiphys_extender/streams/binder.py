@@ -15,7 +15,7 @@ from tiphys_extender.streams.decisions import StreamDecisions
 from tiphys_extender.streams.explain import Decided, explained
 from tiphys_extender.streams.ledger import Booking, Ledger
 from tiphys_extender.streams.metrics import StreamMetrics
-from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.requests import Outcome, Renewal, Wanted, is_id
 from tiphys_extender.streams.system import System
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
 from tiphys_extender.streams.window import Windows
@@ -121,6 +121,8 @@ class StreamBinder:
     def release(self, tenant: Tenant, uid: str, outcome: Outcome) -> dict[str, Any]:
         """The stream is over. Saying so twice does no harm."""
         self._admit(tenant)
+        if not is_id(uid):  # nothing to remember: what is made up may be as long as a path
+            return {"id": uid, "released": False}
         now_s = self._pass_time()
         booking = self._own(tenant, uid)
         if booking is not None:

@@ -78,11 +78,12 @@ class Ledger:
         return new
 
     def release(self, tenant: str, uid: str) -> Booking | None:
-        """Over, and remembered as such; None if it was not open."""
+        """Over, and remembered as such; None if this tenant had it not open."""
         self._released[tenant, uid] = None
         if len(self._released) > _MAX_RELEASED:
             self._released.popitem(last=False)
-        return self._drop(uid)
+        booking = self.open.get(uid)
+        return self._drop(uid) if booking is not None and booking.grant.tenant == tenant else None
 
     def was_released(self, tenant: str, uid: str) -> bool:
         """Whether this tenant released it, as far as remembered."""

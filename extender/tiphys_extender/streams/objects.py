@@ -41,6 +41,8 @@ class ObjectSink(Generic[_Seen]):
     def __init__(self, read: Callable[[dict[str, Any]], _Seen], changed: Callable[[], None]) -> None:
         self._read, self._changed = read, changed
         self._by_uid: dict[str, _Seen] = {}
+        self.complete = False
+        """Whether all were listed, once."""
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed."""
@@ -57,6 +59,7 @@ class ObjectSink(Generic[_Seen]):
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""
         self._by_uid = {uid: seen for uid, seen in self._by_uid.items() if uid in uids}
+        self.complete = True
         self._changed()
 
     def __len__(self) -> int:
@@ -84,8 +87,10 @@ class StreamObjects:
         return {kind: (f"{base}/{_PLURALS[kind]}", sink) for kind, sink in self.sinks.items()}
 
     def compile(self) -> None:
-        """Tell the binder."""
+        """Tell the binder, once all three kinds are known: what has not been listed yet must not look infeasible."""
         self._pending = False
+        if not all(sink.complete for sink in self.sinks.values()):
+            return
         site = self._binder.access_site
         catalogue = compile_catalogue(site, self._sites.all(), self._variants.all(), self._clock.now_s())
         self._binder.publish(catalogue)
@@ -111,8 +116,13 @@ def put_file(objects: StreamObjects, path: Path) -> None:
         items = orjson.loads(path.read_bytes())["items"]
     except (OSError, orjson.JSONDecodeError, LookupError, TypeError) as error:
         raise InvalidInput(f"cannot read {path} as a JSON List of objects: {type(error).__name__}") from error
+    uids: set[str] = set()
     for number, obj in enumerate(items):
         kind = _KINDS.get(str(obj.get("kind")))
         if kind is None:
             raise InvalidInput(f"{path}: item {number} is no {' or '.join(_KINDS)}")
-        objects.sinks[kind].put(obj | {"metadata": {"uid": f"{kind}/{number}", "namespace": "default"} | obj["metadata"]})
+        metadata = {"uid": f"{kind}/{number}", "namespace": "default"} | obj["metadata"]
+        objects.sinks[kind].put(obj | {"metadata": metadata})
+        uids.add(metadata["uid"])
+    for sink in objects.sinks.values():
+        sink.listed(uids)

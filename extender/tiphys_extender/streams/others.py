@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 PERIOD_S = 1.0
 _TIMEOUT_S = 1.0
 _FORGET_AFTER = 10
-"""Silent rounds: as long as a lease lasts at most. Until then what was last heard counts."""
+"""Rounds without a word of what is bound: as long as a lease lasts at most. Until then what was last heard counts."""
 LOADS = "/v1/bindings/loads"
 
 
@@ -52,16 +52,21 @@ class Others:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self._missed(url, error)
             return
+        if not active or site == self._streams.access_site:  # a standby there, or one of our own: says nothing of what is bound
+            self._count_silence(url)
+            return
         self._silent[url] = 0
-        if active and site != self._streams.access_site:  # neither a standby there nor one of our own
-            self._site[url] = site
-            self._streams.hear(site, loads)
+        self._site[url] = site
+        self._streams.hear(site, loads)
 
     def _missed(self, url: str, error: Exception) -> None:
-        self._silent[url] += 1
-        if self._silent[url] == 1:
+        if self._silent[url] == 0:
             _log.warning(
                 "another binder does not answer, its last word counts", extra={"fields": {"url": url, "error": type(error).__name__}}
             )
-        if self._silent[url] == _FORGET_AFTER and (site := self._site.pop(url, None)) is not None:
+        self._count_silence(url)
+
+    def _count_silence(self, url: str) -> None:
+        self._silent[url] += 1
+        if self._silent[url] == _FORGET_AFTER and (site := self._site.pop(url, None)) is not None and site not in self._site.values():
             self._streams.forget(site)

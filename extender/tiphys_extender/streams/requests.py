@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Annotated
@@ -16,6 +17,14 @@ Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000)]
 Positive = Annotated[float, Field(gt=0, le=1_000_000)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+_ID = re.compile(r"stream-[0-9a-f]{32}")
+
+
+def is_id(uid: str) -> bool:
+    """Whether a stream could be called so."""
+    return _ID.fullmatch(uid) is not None
 
 
 class Wanted(Request):

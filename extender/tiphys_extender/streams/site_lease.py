@@ -23,12 +23,14 @@ async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, cl
     """Stand by, bind, stand by, until cancelled. Who has no StreamPolicy yet leaves the Lease to who has."""
     options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S)
     lease = Lease(client, options, clock)
+    bound_before = False
     while True:
         await streams.ready.wait()
         await lease.acquire()
         try:
-            # a Lease that nobody had before: no token can be out
-            streams.activate(lambda: lease.held, recover=lease.transitions > 0)
+            # a Lease that nobody had before: no token can be out. Who takes up its own again makes no transition, but has forgotten
+            streams.activate(lambda: lease.held, recover=bound_before or lease.transitions > 0)
+            bound_before = True
             await lease.hold()
         except LeaseLost as error:
             _log.warning("access site lost", extra={"fields": {"access_site": streams.access_site, "why": str(error)}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,9 @@ class System:
 
     def publish(self, catalogue: Catalogue) -> set[str]:
         """Other offers, delays, or others up. Returns the sites that are no more."""
+        if catalogue.offers.all == self.catalogue.offers.all:
+            # decisions are kept with their offers: a delay that has moved must not keep another copy of all of them
+            catalogue = replace(catalogue, offers=self.catalogue.offers)
         former, self.catalogue, self.known = self._sites(), catalogue, True
         place = {offer.name: index for index, offer in enumerate(catalogue.offers.all)}
         if list(place) != list(self._place):

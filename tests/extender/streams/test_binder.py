@@ -208,6 +208,13 @@ def test_released_streams_do_not_come_back_by_a_late_renewal() -> None:
         successor.renew(bound)
 
 
+def test_ids_that_no_stream_can_have_are_not_remembered_as_released() -> None:
+    binder = Binder()
+    made_up = "x" * 60_000
+    assert binder.release({"id": made_up})["released"] is False
+    assert not binder.streams.ledger.was_released("platform", made_up)
+
+
 def test_load_that_other_binders_report_counts_until_they_are_forgotten() -> None:
     binder = Binder()
     binder.streams.hear("remote", {"edge/tiny": 89.0, "edge/yolo": 45.0, "gone/x": 1.0})
@@ -231,6 +238,16 @@ def test_leases_survive_other_offers_and_count_again_when_theirs_comes_back() ->
     assert binder.registry.get_sample_value("tiphys_binder_site_streams_total", {"site": "edge"}) is None, "series of sites end with them"
     binder.streams.publish(full)
     assert binder.loads == {"edge/tiny": 10.0}
+
+
+def test_delays_that_move_leave_no_further_copy_of_the_offers_with_decisions() -> None:
+    binder = Binder()
+    before = binder.streams.system.catalogue
+    again = catalogue()
+    binder.streams.publish(type(again)(type(OFFERS)(OFFERS.all), again.network_ms + 1.0, again.up, {}))
+    after = binder.streams.system.catalogue
+    assert after.offers is before.offers
+    assert (after.network_ms > before.network_ms).all()
 
 
 def test_standing_by_says_so_and_forgets() -> None:
@@ -268,6 +285,16 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder.bind(PLATFORM)
     binder.release(bound[0], small)
     binder.bind(small)
+
+
+def test_who_knows_the_id_of_anothers_stream_can_neither_end_nor_keep_it() -> None:
+    binder = Binder()
+    bound = binder.bind(idempotencyKey="camera-7")
+    assert binder.release(bound, OTHER) == {"id": bound["id"], "released": False}
+    assert sum(binder.loads.values()) == 10
+    assert binder.renew(bound)["up"] is True
+    assert binder.counted("streams_relearned_total") == 0
+    assert binder.release(bound)["released"] is True
 
 
 def test_mode_off_the_kill_switch_and_a_missing_policy_bind_nothing_but_renew() -> None:

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.binding_corpus import POLICY, SITE, VARIANT
-from tests.extender.streams.builders import Binder
+from tests.extender.streams.builders import KEYS, PLATFORM, WANTED, Binder
 from tiphys_extender.binder.refused import Refused
-from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS
+from tiphys_extender.binder.requests import parse
+from tiphys_extender.streams.binder import StreamBinder
+from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS, StreamMetrics
 from tiphys_extender.streams.objects import StreamObjects, put_file
+from tiphys_extender.streams.requests import Wanted
 from tiphys_models.binding.catalogue import Catalogue
+from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.errors import InvalidInput
 
 DELAYS = [{"from": "a1", "meanMs": 1}]
@@ -45,6 +51,9 @@ def world(binder: Binder) -> StreamObjects:
         objects.sinks[SITES].put(site(name))
         objects.sinks[VARIANTS].put(obj("ModelVariant", f"v-{name}", VARIANT | WIDE | {"site": name}))
     objects.sinks[POLICIES].put(policy())
+    uids = {"StreamPolicy-p", *(f"{kind}{name}" for kind in ("InferenceSite-", "ModelVariant-v-") for name in ("a1", "b1"))}
+    for sink in objects.sinks.values():
+        sink.listed(uids)
     return objects
 
 
@@ -65,6 +74,26 @@ async def test_a_site_that_goes_down_receives_nothing_after_that_one_event() -> 
     await settled()
     with pytest.raises(Refused, match="is down"):
         binder.bind()
+
+
+async def test_while_a_kind_is_not_listed_the_binder_is_not_ready_rather_than_without_offers() -> None:
+    clock = ManualClock()
+    streams = StreamBinder("a1", "default", lambda: KEYS, Chooser(loader(None)), StreamMetrics(CollectorRegistry()), clock)
+    streams.activate(lambda: True, recover=False)
+    objects = StreamObjects(streams, clock)
+    for kind, seen in ((SITES, site("a1")), (POLICIES, policy())):
+        objects.sinks[kind].put(seen)
+        objects.sinks[kind].listed({seen["metadata"]["uid"]})
+    await settled()
+    assert not streams.ready.is_set()
+    wanted = parse(Wanted, json.dumps(WANTED).encode())
+    with pytest.raises(Refused, check=lambda error: error.reason == "not-ready"):
+        streams.bind(PLATFORM, wanted)
+    objects.sinks[VARIANTS].put(obj("ModelVariant", "v", VARIANT | WIDE | {"site": "a1"}))
+    objects.sinks[VARIANTS].listed({"ModelVariant-v"})
+    await settled()
+    assert streams.ready.is_set()
+    assert streams.bind(PLATFORM, wanted)["site"] == "a1"
 
 
 async def test_of_two_policies_for_one_access_site_the_older_is_obeyed() -> None:

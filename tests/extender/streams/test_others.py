@@ -29,19 +29,20 @@ class Other:
 
 
 @contextlib.asynccontextmanager
-async def asking(binder: Binder, other: Other, directory: Path) -> AsyncGenerator[tuple[Others, aiohttp.ClientSession]]:
-    app = web.Application()
-    app.router.add_get(LOADS, other.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+async def asking(binder: Binder, other: Other, directory: Path, *more: Other) -> AsyncGenerator[tuple[Others, aiohttp.ClientSession]]:
     (directory / "token").write_text(TOKEN)
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield Others(binder.streams, [url], directory / "token"), session
-    finally:
-        await runner.cleanup()
+    async with contextlib.AsyncExitStack() as stack:
+        urls = []
+        for one in (other, *more):
+            app = web.Application()
+            app.router.add_get(LOADS, one.handle)
+            runner = web.AppRunner(app)
+            stack.push_async_callback(runner.cleanup)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Others(binder.streams, urls, directory / "token"), session
 
 
 def site_of_next(binder: Binder) -> str:
@@ -73,6 +74,33 @@ async def test_a_binder_that_falls_silent_counts_for_ten_rounds(tmp_path: Path) 
         assert site_of_next(binder) == "remote"
         await others.round(session)
         assert site_of_next(binder) == "edge"
+
+
+async def test_a_binder_that_binds_no_more_counts_for_as_long_as_one_that_is_silent(tmp_path: Path) -> None:
+    binder, other = Binder(policy="closest"), Other()
+    other.answer["loads"] |= {"edge/tiny": 100.0, "edge/yolo": 50.0}
+    async with asking(binder, other, tmp_path) as (others, session):
+        await others.round(session)
+        other.answer = {"accessSite": "remote", "active": False, "loads": {}}
+        for _ in range(9):
+            await others.round(session)
+        assert site_of_next(binder) == "remote"
+        await others.round(session)
+        assert site_of_next(binder) == "edge"
+
+
+async def test_a_binder_that_is_followed_by_its_standby_does_not_take_the_standbys_word_with_it(tmp_path: Path) -> None:
+    binder, first, second = Binder(policy="closest"), Other(), Other()
+    first.answer["loads"] = second.answer["loads"] = {"edge/tiny": 100.0, "edge/yolo": 50.0}
+    second.answer["active"] = False
+    async with asking(binder, first, tmp_path, second) as (others, session):
+        await others.round(session)
+        first.answer, second.answer["active"] = None, True
+        for _ in range(9):
+            await others.round(session)
+        second.answer = None  # its first silent round is the tenth of the first one
+        await others.round(session)
+        assert site_of_next(binder) == "remote"
 
 
 async def test_a_standby_of_the_same_access_site_and_one_that_does_not_bind_are_no_load(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiphys_extender.streams.tokens import Counts, Grant, KeyFile, Keys, TokenRefused
@@ -29,6 +29,7 @@ def test_a_new_key_signs_while_the_old_one_is_still_believed_and_not_afterwards(
         after.read(before.sign(GRANT))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(min_value=0), st.integers(0, 255))
 def test_no_changed_byte_is_believed(where: int, byte: int) -> None:
     keys = Keys.of([NEW])

@@ -1,0 +1,54 @@
+"""Who binds for an access site, over a Lease at a fake API server; the clock is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from aiohttp import web
+
+from tests.extender.streams.builders import Binder
+from tests.operator.api_server import FakeApiServer, status
+from tiphys_extender.streams import site_lease
+from tiphys_extender.streams.site_lease import hold_site
+
+DEADLINE_S = 10.0
+
+
+async def until_active(binder: Binder, active: bool) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while binder.streams.active is not active:  # noqa: ASYNC110 - a Lease tells nobody that it has ended
+            await asyncio.sleep(0.01)
+
+
+async def test_who_loses_its_lease_and_takes_it_up_again_is_careful_though_nobody_else_ever_had_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(site_lease, "_RETRY_S", 0.05)
+    binder = Binder()
+    binder.streams.stand_by()
+    async with FakeApiServer() as server, server.client() as client:
+        holding = asyncio.create_task(hold_site(client, binder.streams, "me", binder.clock))
+        try:
+            await until_active(binder, True)
+            assert not binder.streams.summary().recovering, "nobody had it before"
+            bound = binder.fill()
+
+            async def refuse(_: web.Request) -> web.Response:
+                return status(503, "ServiceUnavailable")
+
+            server.fault = refuse
+            binder.clock.advance(site_lease._RENEW_S + 0.1)
+            await until_active(binder, False)
+            async with asyncio.timeout(DEADLINE_S):
+                while binder.streams.ledger.open:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            server.fault = None
+            await until_active(binder, True)
+            assert binder.streams.summary().recovering
+            assert len(binder.fill()) < len(bound), "what was bound before is out: only what is certainly free is given away"
+        finally:
+            holding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await holding
