@@ -133,10 +133,10 @@ def _used_cpu_m(series: Iterable[Series], scope: Scope, begin_s: float, end_s: f
     told: dict[str, dict[tuple[str, str], float]] = {}
     for s in series:
         pod, job = s.labels.get("pod", ""), (s.labels.get("job", ""), s.labels.get("metrics_path", ""))
-        if (cores := s.per_s(begin_s, end_s, scope.born.get(pod))) is not None:
+        if (core_s := s.spent(begin_s, end_s, scope.born.get(pod))) is not None:
             jobs = told.setdefault(pod, {})
-            jobs[job] = jobs.get(job, 0.0) + cores
-    return 1000 * math.fsum(max(jobs.values()) for jobs in told.values()) if told else None
+            jobs[job] = jobs.get(job, 0.0) + core_s
+    return 1000 * math.fsum(max(jobs.values()) for jobs in told.values()) / (end_s - begin_s) if told else None
 
 
 def _edge(series: Series) -> float:

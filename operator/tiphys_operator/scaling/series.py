@@ -47,10 +47,11 @@ class Series:
             before = value
         return total
 
-    def per_s(self, begin_s: float, end_s: float, born_s: float | None = None) -> float | None:
-        """Growth a second from the last sample before the window to the last one in it, for counters that are read more rarely.
+    def spent(self, begin_s: float, end_s: float, born_s: float | None = None) -> float | None:
+        """What grew in a window, of counters that are read more rarely: the pace from the last sample before it to the last one in it.
 
         A kubelet looks at its containers every 10 to 15 s; taken as the window's own, what they used since would count two or three times.
+        Of a pod that began within the window, or is heard of first in it, only the time since then counts.
         """
         grown = self.increase(begin_s, end_s, born_s)
         if grown is None:
@@ -59,7 +60,7 @@ class Series:
         born_inside = born_s is not None and born_s >= begin_s - _BORN_SLACK_S
         since_s = self.times_s[first - 1] if first else (born_s or 0.0) if born_inside else self.times_s[first]
         span_s = self.times_s[last - 1] - since_s
-        return grown / span_s if span_s > 0 else None
+        return grown / span_s * (end_s - max(begin_s, since_s)) if span_s > 0 else None
 
 
 def newest_s(series: Sequence[Series]) -> float | None:

@@ -60,6 +60,15 @@ def test_cpu_that_two_endpoints_of_the_kubelet_tell_is_counted_once() -> None:
     assert found.used_cpu_m == pytest.approx(300.0 + 200.0)
 
 
+def test_a_pod_that_began_within_the_window_is_charged_with_what_it_used() -> None:
+    young = Series({"pod": "a"}, (END - 1, END), (0.2, 0.4))
+    (found,) = measure(Readings(buckets(1, 1), used=(young,)), scope(length_s=5.0, born={"a": END - 2}), 1).windows
+    assert found.used_cpu_m == pytest.approx(1000 * 0.4 / 5)
+    unknown = Series({"pod": "a"}, (END - 1, END), (7.0, 7.2))
+    (found,) = measure(Readings(buckets(1, 1), used=(unknown,)), scope(length_s=5.0), 1).windows
+    assert found.used_cpu_m == pytest.approx(1000 * 0.2 / 5)
+
+
 def test_cpu_that_is_read_more_rarely_than_a_window_lasts_is_not_charged_to_one_window() -> None:
     rarely = Series({"pod": "a"}, (END - 26, END - 14, END - 2), (0.0, 2.4, 4.8))
     (found,) = measure(Readings(buckets(1, 1), used=(rarely,)), scope(length_s=5.0), 1).windows
