@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_RARE = 1.5
+"""Samples further apart than so many windows are rare."""
 _BORN_SLACK_S = 2.0
 
 
@@ -48,19 +50,16 @@ class Series:
         return total
 
     def spent(self, begin_s: float, end_s: float, born_s: float | None = None) -> float | None:
-        """What grew in a window, of counters that are read more rarely: the pace from the last sample before it to the last one in it.
+        """What grew in a window, of counters that may be read more rarely than windows end: then their pace counts.
 
         A kubelet looks at its containers every 10 to 15 s; taken as the window's own, what they used since would count two or three times.
-        Of a pod that began within the window, or is heard of first in it, only the time since then counts.
         """
         grown = self.increase(begin_s, end_s, born_s)
-        if grown is None:
-            return None
         first, last = bisect_right(self.times_s, begin_s), bisect_right(self.times_s, end_s)
-        born_inside = born_s is not None and born_s >= begin_s - _BORN_SLACK_S
-        since_s = self.times_s[first - 1] if first else (born_s or 0.0) if born_inside else self.times_s[first]
-        span_s = self.times_s[last - 1] - since_s
-        return grown / span_s * (end_s - max(begin_s, since_s)) if span_s > 0 else None
+        if grown is None or not first:
+            return grown
+        span_s, length_s = self.times_s[last - 1] - self.times_s[first - 1], end_s - begin_s
+        return grown if span_s <= _RARE * length_s else grown * length_s / span_s
 
 
 def newest_s(series: Sequence[Series]) -> float | None:

@@ -69,6 +69,16 @@ def test_a_pod_that_began_within_the_window_is_charged_with_what_it_used() -> No
     assert found.used_cpu_m == pytest.approx(1000 * 0.2 / 5)
 
 
+def test_requests_and_cpu_are_counted_between_the_same_samples() -> None:
+    # the window begins just after a sample: both counters grow from the sample before it
+    times = tuple(END - 1.0 * back - 0.4 for back in range(8, -1, -1))
+    cpu = Series({"pod": "a"}, times, tuple(0.04 * n for n in range(9)))
+    counts = tuple(Series({"pod": "a", "le": le}, times, tuple(20.0 * n for n in range(9))) for le in ("0.4", "+Inf"))
+    (found,) = measure(Readings(counts, used=(cpu,)), scope(length_s=4.5), 1).windows
+    assert found.used_cpu_m is not None
+    assert found.used_cpu_m * found.length_s / found.completed == pytest.approx(2.0)
+
+
 def test_cpu_that_is_read_more_rarely_than_a_window_lasts_is_not_charged_to_one_window() -> None:
     rarely = Series({"pod": "a"}, (END - 26, END - 14, END - 2), (0.0, 2.4, 4.8))
     (found,) = measure(Readings(buckets(1, 1), used=(rarely,)), scope(length_s=5.0), 1).windows
