@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ class _Load:
             timed = at_s >= _LIFE_S
             body = _wanted(self._rng, number)
             due_s = start_s + float(at_s)
-            self.loop.at(due_s, "POST", "/v1/bindings", body, lambda a, due_s=due_s, timed=timed: self._bound(a, due_s, timed=timed))  # type: ignore[misc]
+            self.loop.at(due_s, "POST", "/v1/bindings", body, partial(self._bound, due_s=due_s, timed=bool(timed)))
         await self.loop.run()
 
     def _bound(self, answered: Answered, due_s: float, *, timed: bool) -> None:

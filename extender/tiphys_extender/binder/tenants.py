@@ -7,18 +7,19 @@ import logging
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from tiphys_extender.binder.metrics import BinderMetrics
+from tiphys_extender.binder.secret_file import parse_secret, read_secret
 from tiphys_models.domain.errors import InvalidInput
 
 _log = logging.getLogger(__name__)
 ANY = "*"
 _SHORTEST_TOKEN = 16
+_WHAT = "the tenants file"
 
 
 class _Strict(BaseModel):
@@ -59,7 +60,7 @@ class Tenants:
 
     def __init__(self, path: Path, metrics: BinderMetrics) -> None:
         self._path, self._metrics = path, metrics
-        self._seen = _content(path)
+        self._seen = read_secret(path, _WHAT)
         self._all = _parse(self._seen, path)
         metrics.tenants.set(len(self._all))
 
@@ -76,7 +77,7 @@ class Tenants:
     def reload_if_changed(self) -> bool:
         """Whether other tenants count from now on."""
         try:
-            content = _content(self._path)
+            content = read_secret(self._path, _WHAT)
             if content == self._seen:
                 return False
             self._seen = content
@@ -90,24 +91,9 @@ class Tenants:
         return True
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot read the tenants file {path}: {error.strerror}") from error
-
-
 def _parse(content: bytes, path: Path) -> tuple[Tenant, ...]:
-    """Never quotes the file: it holds tokens."""
-    try:
-        entries = _File.model_validate(orjson.loads(content)).tenants
-    except orjson.JSONDecodeError:
-        raise InvalidInput(f"the tenants file {path} is not JSON") from None
-    except ValidationError as error:
-        problem: Any = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise InvalidInput(f"the tenants file {path}: {where}: {problem['msg']}") from None
+    entries = parse_secret(_File, content, path, _WHAT).tenants
     for what in ("name", "token"):
         if len({getattr(entry, what) for entry in entries}) < len(entries):
-            raise InvalidInput(f"the tenants file {path} gives a {what} twice")
+            raise InvalidInput(f"{_WHAT} {path} gives a {what} twice")
     return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.max_open, e.max_streams) for e in entries)

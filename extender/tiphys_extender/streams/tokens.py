@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from tiphys_extender.binder.secret_file import parse_secret, read_secret
 from tiphys_models.domain.errors import InvalidInput
 
 _log = logging.getLogger(__name__)
 _SHORTEST_SECRET = 32
+_WHAT = "the file of lease keys"
 _LONGEST_TOKEN = 2048
 
 
@@ -126,13 +128,13 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = _content(path)
+        self._seen = read_secret(path, _WHAT)
         self.keys = _parse(self._seen, path)
 
     def reload_if_changed(self) -> bool:
         """Whether other keys count from now on."""
         try:
-            content = _content(self._path)
+            content = read_secret(self._path, _WHAT)
             if content == self._seen:
                 return False
             self._seen = content
@@ -144,22 +146,8 @@ class KeyFile:
         return True
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot read the keys of leases {path}: {error.strerror}") from error
-
-
 def _parse(content: bytes, path: Path) -> Keys:
-    """Never quotes the file: it holds secrets."""
-    try:
-        keys = _File.model_validate(orjson.loads(content)).keys
-    except orjson.JSONDecodeError:
-        raise InvalidInput(f"the keys of leases {path} are not JSON") from None
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidInput(f"the keys of leases {path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    keys = parse_secret(_File, content, path, _WHAT).keys
     if len({key.id for key in keys}) < len(keys):
-        raise InvalidInput(f"the keys of leases {path} give an id twice")
+        raise InvalidInput(f"{_WHAT} {path} gives an id twice")
     return Keys.of([(key.id, key.secret) for key in keys])
