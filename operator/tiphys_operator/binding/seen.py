@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import ValidationError
-
 from tiphys_models.api import inference_site, model_variant, stream_policy
 from tiphys_models.api.base import Api
 from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus
 from tiphys_models.api.model_variant import ModelVariantSpec, ModelVariantStatus
 from tiphys_models.api.stream_policy import StreamPolicySpec, StreamPolicyStatus
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_operator.parsed import spec_or_problem, status_or_empty
 
 Spec = TypeVar("Spec", bound=Api)
 Status = TypeVar("Status", bound=Api)
@@ -89,15 +87,8 @@ def policy_object(obj: Mapping[str, Any]) -> PolicyObject:
 
 def _parts(obj: Mapping[str, Any], parse: Callable[[dict[str, Any]], Api], status_model: type[Api]) -> dict[str, Any]:
     metadata = obj["metadata"]
-    spec, invalid = None, ""
-    try:
-        spec = parse(dict(obj))
-    except InvalidInput as error:
-        invalid = str(error)
-    try:
-        status = status_model.model_validate(obj.get("status") or {})
-    except ValidationError:
-        status = status_model()
+    spec, invalid = spec_or_problem(obj, parse)
+    status = status_or_empty(obj, status_model)
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import ValidationError
-
 from tiphys_models.api import scaling_policy
 from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION, ScalingPolicySpec, parse_scaling
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_operator.parsed import spec_or_problem, status_or_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,8 @@ def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
     """From the object as the API server sends it."""
     metadata = obj["metadata"]
     annotations = metadata.get("annotations") or {}
-    spec, invalid = None, ""
-    try:
-        spec = parse_scaling(dict(obj))
-    except InvalidInput as error:
-        invalid = str(error)
-    try:
-        status = ScalingPolicyStatus.model_validate(obj.get("status") or {})
-    except ValidationError:
-        status = ScalingPolicyStatus()
+    spec, invalid = spec_or_problem(obj, parse_scaling)
+    status = status_or_empty(obj, ScalingPolicyStatus)
     return ScalingSeen(
         namespace=metadata["namespace"],
         name=metadata["name"],
