@@ -21,7 +21,8 @@ from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import POOL_LABEL, SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_cli.cluster.processes import Process
-from tiphys_models.api.crd import RESOURCES, render
+from tiphys_models.api.crd import render
+from tiphys_models.api.resources import RESOURCES
 from tiphys_models.domain.facts import FUNCTION_LABEL
 
 SCHEDULER = "tiphys"

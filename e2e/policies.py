@@ -11,7 +11,7 @@ from e2e.conftest import wait_until
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
-from tiphys_models.api.crd import RESOURCES
+from tiphys_models.api.resources import RESOURCES
 
 CRDS = Path(__file__).parents[1] / "manifests" / "crds"
 CRD_FILE = CRDS / "tiphys.io_schedulingpolicies.yaml"

@@ -28,7 +28,7 @@ from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_cli.cluster.pods import complete_pod
 from tiphys_cli.cluster.ports import free_ports
-from tiphys_models.api.crd import RESOURCES
+from tiphys_models.api.resources import RESOURCES
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io"
 ROUTING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/tiphys-routing"

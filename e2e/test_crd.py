@@ -14,9 +14,9 @@ from e2e.policies import CRD_FILE, install_crd, policies_path, policy
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
-from tiphys_models.api.crd import RESOURCES
 from tiphys_models.api.inference_site import parse_site
 from tiphys_models.api.model_variant import parse_variant
+from tiphys_models.api.resources import RESOURCES
 from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.api.stream_policy import parse_stream_policy

@@ -9,7 +9,7 @@ import yaml
 
 from tests.builders import policy_object
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS
-from tiphys_models.api import crd
+from tiphys_models.api import crd, resources
 from tiphys_models.api.learned_model import CARD_MAX_BYTES
 from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
@@ -31,21 +31,21 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 def all_nodes() -> list[tuple[str, dict[str, Any]]]:
     return [
         pair
-        for resource in crd.RESOURCES
+        for resource in resources.RESOURCES
         for part in ("spec", "status")
         if part == "spec" or resource.status is not None
         for pair in nodes(crd.spec_schema(resource) if part == "spec" else crd.status_schema(resource), f"{part} of {resource.kind}")
     ]
 
 
-@pytest.mark.parametrize("resource", crd.RESOURCES, ids=lambda r: r.kind)
-def test_the_manifest_is_what_the_models_say(resource: crd.Resource) -> None:
+@pytest.mark.parametrize("resource", resources.RESOURCES, ids=lambda r: r.kind)
+def test_the_manifest_is_what_the_models_say(resource: resources.Resource) -> None:
     written = (ROOT / "manifests" / "crds" / resource.file_name).read_text()
     assert written == crd.render(of=resource), "run: python -m tiphys_models.api.crd"
 
 
-@pytest.mark.parametrize("resource", crd.RESOURCES, ids=lambda r: r.kind)
-def test_rendering_it_twice_gives_the_same_bytes_without_yaml_anchors(resource: crd.Resource) -> None:
+@pytest.mark.parametrize("resource", resources.RESOURCES, ids=lambda r: r.kind)
+def test_rendering_it_twice_gives_the_same_bytes_without_yaml_anchors(resource: resources.Resource) -> None:
     assert crd.render(of=resource) == crd.render(of=resource)
     assert "&id" not in crd.render(of=resource)
 

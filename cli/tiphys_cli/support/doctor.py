@@ -14,8 +14,9 @@ from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.support.extenders import DirectDoor, Door, ForwardedDoor
 from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact
 from tiphys_cli.support.installation import Installation, extender_pods, find_installation
-from tiphys_models.api.crd import RESOURCES, crd
+from tiphys_models.api.crd import crd
 from tiphys_models.api.learned_model import PLURAL as MODELS
+from tiphys_models.api.resources import RESOURCES
 from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.domain.errors import InvalidInput, TiphysError

@@ -1,303 +1,22 @@
 """The CustomResourceDefinitions, generated from the pydantic models so that schema, validation and code cannot drift apart.
 
-`python -m tiphys_models.api.crd` writes `manifests/crds/`. A structural schema (apiextensions.k8s.io/v1) knows neither `$ref` nor "or null"
-nor `propertyNames`: references are put in place, optional fields are simply not required, and what remains is said in CEL.
+`python -m tiphys_models.api.crd` writes `manifests/crds/`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
-from tiphys_models.api import inference_site as ins
-from tiphys_models.api import learned_model as lm
-from tiphys_models.api import model_variant as mv
-from tiphys_models.api import placement_plan as pp
-from tiphys_models.api import scaling_policy as scp
-from tiphys_models.api import selection
-from tiphys_models.api import stream_policy as stp
-from tiphys_models.api.base import CelRule
-from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
-from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.api.scheduling_policy import (
-    CEL_RULES,
-    GROUP,
-    KIND,
-    LABEL_KEYS_RULE,
-    PLURAL,
-    REQUIREMENT_RULES,
-    VERSION,
-    SchedulingPolicySpec,
-    SchedulingPolicyStatus,
-)
+from tiphys_models.api.resources import RESOURCES, SCHEDULING_POLICY, Column, Resource
+from tiphys_models.api.scheduling_policy import GROUP, VERSION
+from tiphys_models.api.structural import cel, structural
 
 KEEP_ANNOTATION = {"helm.sh/resource-policy": "keep"}
-
-Column = tuple[str, str, str, str, int]
-"""Name, type, JSON path, description, priority (1: only with -o wide)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """What one CRD is made of."""
-
-    kind: str
-    plural: str
-    short_name: str
-    description: str
-    source: str
-    """Module of its models."""
-    spec: type[BaseModel]
-    status: type[BaseModel] | None
-    """None: no status subresource."""
-    spec_description: str
-    columns: tuple[Column, ...]
-    rules: Sequence[CelRule]
-    """Over the spec."""
-    object_rules: Sequence[CelRule] = ()
-    inner_rules: Callable[[dict[str, Any]], None] = lambda schema: None
-    """Puts further rules into the schema of the spec."""
-
-    @property
-    def crd_name(self) -> str:
-        """As the API server knows it."""
-        return f"{self.plural}.{GROUP}"
-
-    @property
-    def file_name(self) -> str:
-        """In manifests/crds."""
-        return f"{GROUP}_{self.plural}.yaml"
-
-
-def _selector_rules(schema: dict[str, Any]) -> None:
-    # filled in by the API server, it would stand beside every `select`; who reads an object knows the default
-    del schema["properties"]["policy"]["default"]
-    selector = schema["properties"]["selector"]["properties"]
-    selector["matchLabels"]["x-kubernetes-validations"] = _rules([LABEL_KEYS_RULE])
-    selector["matchExpressions"]["items"]["x-kubernetes-validations"] = _rules(REQUIREMENT_RULES)
-
-
-def _policy_rules(schema: dict[str, Any]) -> None:
-    _selector_rules(schema)
-    weights = schema["properties"]["select"]["properties"]["weights"]
-    weights["x-kubernetes-validations"] = _rules(selection.WEIGHTS_RULES)
-
-
-def _weights_rules(schema: dict[str, Any]) -> None:
-    schema["properties"]["weights"]["x-kubernetes-validations"] = _rules(lm.WEIGHTS_RULES)
-
-
-def _scaling_rules(schema: dict[str, Any]) -> None:
-    parts = schema["properties"]
-    parts["horizontal"]["x-kubernetes-validations"] = _rules(scp.HORIZONTAL_RULES)
-    parts["vertical"]["x-kubernetes-validations"] = _rules(scp.VERTICAL_RULES)
-
-
-def _site_rules(schema: dict[str, Any]) -> None:
-    schema["properties"]["probe"]["x-kubernetes-validations"] = _rules(ins.PROBE_RULES)
-
-
-def _variant_rules(schema: dict[str, Any]) -> None:
-    schema["properties"]["endpoint"]["x-kubernetes-validations"] = _rules(mv.ENDPOINT_RULES)
-
-
-def _of_condition(kind: str, field: str) -> str:
-    return f'.status.conditions[?(@.type=="{kind}")].{field}'
-
-
-_AGE: Column = ("Age", "date", ".metadata.creationTimestamp", "Time since creation.", 0)
-SCHEDULING_POLICY = Resource(
-    kind=KIND,
-    plural=PLURAL,
-    short_name="sp",
-    description="Which pods of a namespace are placed by which policy, and how far that policy may go.",
-    source="scheduling_policy.py",
-    spec=SchedulingPolicySpec,
-    status=SchedulingPolicyStatus,
-    spec_description="What the user wants.",
-    columns=(
-        ("Policy", "string", ".spec.policy", "Policy that the spec asks for.", 0),
-        ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active.", 0),
-        ("Active", "string", ".status.activePolicy", "Policy or planner that answers now.", 0),
-        ("Selector", "string", ".spec.select.by", "Who chooses it.", 1),
-        ("Ready", "string", _of_condition("Ready", "status"), "Whether the policy decides as its spec says.", 0),
-        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
-        ("Model", "string", ".status.modelDigest", "sha256 of the weights.", 1),
-        ("Pods", "integer", ".status.matchingPods", "Unfinished pods that the selector matches.", 0),
-        _AGE,
-    ),
-    rules=CEL_RULES,
-    inner_rules=_policy_rules,
-)
-LEARNED_MODEL = Resource(
-    kind=lm.KIND,
-    plural=lm.PLURAL,
-    short_name="lm",
-    description="Weights of a learned policy with their card, and which modes they may serve. Read in the namespace of the release only.",
-    source="learned_model.py",
-    spec=LearnedModelSpec,
-    status=LearnedModelStatus,
-    spec_description="What is published.",
-    columns=(
-        ("Policy", "string", ".spec.policy", "Learned policy it is for.", 0),
-        ("Stage", "string", ".spec.stage", "candidate, shadow, canary, active or retired.", 0),
-        ("Accepted", "string", _of_condition("Accepted", "status"), "Whether the artifact passed its checks.", 0),
-        ("Loaded", "string", _of_condition("Loaded", "status"), "Whether the extenders serve these weights.", 0),
-        ("Reason", "string", _of_condition("Accepted", "reason"), "Why it is accepted or refused.", 0),
-        ("Served", "string", ".status.servedDigest", "sha256 of the weights in the extenders.", 1),
-        ("Evaluation", "string", ".spec.evaluation.value", "What speaks for it.", 1),
-        _AGE,
-    ),
-    rules=lm.CEL_RULES,
-    object_rules=(
-        CelRule(
-            f"size(self.metadata.name) <= {lm.NAME_MAX}",
-            f"a name has at most {lm.NAME_MAX} characters: policies refer to it in spec.model",
-            lambda obj: len(obj["metadata"]["name"]) <= lm.NAME_MAX,
-        ),
-    ),
-    inner_rules=_weights_rules,
-)
-PLACEMENT_PLAN = Resource(
-    kind=pp.KIND,
-    plural=pp.PLURAL,
-    short_name="pp",
-    description="Where the pods of a SchedulingPolicy with `select` go in this interval. Written by the operator, obeyed by the extenders.",
-    source="placement_plan.py",
-    spec=pp.PlacementPlanSpec,
-    status=None,
-    spec_description="What was planned.",
-    columns=(
-        ("Planner", "string", ".spec.planner", "Who made it.", 0),
-        ("Interval", "integer", ".spec.interval", "Number of the interval.", 0),
-        ("Until", "string", ".spec.validUntil", "When extenders stop obeying it.", 0),
-        _AGE,
-    ),
-    rules=(),
-)
-SCALING_POLICY = Resource(
-    kind=scp.KIND,
-    plural=scp.PLURAL,
-    short_name="scp",
-    description="How many pods a workload has and how much CPU each, decided together for a latency objective.",
-    source="scaling_policy.py",
-    spec=scp.ScalingPolicySpec,
-    status=ScalingPolicyStatus,
-    spec_description="What the user wants.",
-    columns=(
-        ("Target", "string", ".spec.targetRef.name", "The workload.", 0),
-        ("Mode", "string", ".spec.mode", "Off, Recommend or Active.", 0),
-        ("Agent", "string", ".spec.agent.kind", "Who decides.", 0),
-        ("Replicas", "integer", ".status.current.replicas", "Pods there are.", 0),
-        ("CPU-M", "integer", ".status.current.cpuMilli", "CPU limit of each, in millicores.", 0),
-        ("Want-Replicas", "integer", ".status.desired.replicas", "Pods there should be.", 0),
-        ("Want-CPU-M", "integer", ".status.desired.cpuMilli", "CPU limit each should have.", 0),
-        ("Ready", "string", _of_condition("Ready", "status"), "Whether decisions are made.", 0),
-        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
-        ("Phase", "string", ".status.lastDecision.phase", "Fate of the last decision.", 1),
-        ("Conflict", "string", _of_condition("Conflict", "reason"), "Who else scales it.", 1),
-        ("Rolled-Back", "string", _of_condition("RolledBack", "status"), "Whether the rule decides instead of its agent.", 1),
-        _AGE,
-    ),
-    rules=scp.CEL_RULES,
-    inner_rules=_scaling_rules,
-)
-INFERENCE_SITE = Resource(
-    kind=ins.KIND,
-    plural=ins.PLURAL,
-    short_name="isite",
-    description="A place where models run: its layer, how far it is from access sites, and whether it answers.",
-    source="inference_site.py",
-    spec=ins.InferenceSiteSpec,
-    status=ins.InferenceSiteStatus,
-    spec_description="What the user says of it.",
-    columns=(
-        ("Layer", "string", ".spec.layer", "antenna, co, dc or cloud.", 0),
-        ("Access", "boolean", ".spec.access", "Whether streams enter here.", 0),
-        ("Reachable", "string", _of_condition("Reachable", "status"), "Whether probes are answered.", 0),
-        ("Reason", "string", _of_condition("Reachable", "reason"), "Why.", 0),
-        ("Mean-Ms", "number", ".status.delays[0].meanMs", "Measured one-way delay.", 0),
-        ("Sigma-Ms", "number", ".status.delays[0].sigmaMs", "Its deviation.", 1),
-        _AGE,
-    ),
-    rules=(),
-    inner_rules=_site_rules,
-)
-MODEL_VARIANT = Resource(
-    kind=mv.KIND,
-    plural=mv.PLURAL,
-    short_name="mvar",
-    description="A model as it runs at one site: what it does, how well, how fast, how often a second, and where it answers.",
-    source="model_variant.py",
-    spec=mv.ModelVariantSpec,
-    status=mv.ModelVariantStatus,
-    spec_description="What the user says of it.",
-    columns=(
-        ("Task", "string", ".spec.task", "What it does.", 0),
-        ("Site", "string", ".spec.site", "Where it runs.", 0),
-        ("Accuracy", "number", ".spec.accuracy", "How well.", 0),
-        ("Delay-Ms", "number", ".spec.delayMs", "How long a query takes.", 0),
-        ("QPS", "number", ".spec.capacityQps", "Capacity of a replica.", 0),
-        ("Replicas", "integer", ".status.replicas", "Ready endpoints.", 0),
-        ("Ready", "string", _of_condition("Ready", "status"), "Whether streams can be bound to it.", 0),
-        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 1),
-        _AGE,
-    ),
-    rules=mv.CEL_RULES,
-    inner_rules=_variant_rules,
-)
-STREAM_POLICY = Resource(
-    kind=stp.KIND,
-    plural=stp.PLURAL,
-    short_name="stp",
-    description="Who binds the streams that enter at an access site, and how far capacities are given away.",
-    source="stream_policy.py",
-    spec=stp.StreamPolicySpec,
-    status=stp.StreamPolicyStatus,
-    spec_description="What the user wants.",
-    columns=(
-        ("Site", "string", ".spec.accessSite", "Where the streams enter.", 0),
-        ("Mode", "string", ".spec.mode", "Off or Active.", 0),
-        ("Policy", "string", ".spec.policy", "Policy or agent that the spec asks for.", 0),
-        ("Active", "string", ".status.activePolicy", "Policy that binds now.", 0),
-        ("Streams", "integer", ".status.streams", "Streams that are bound now.", 0),
-        ("Success", "number", ".status.shares.successPercent", "Percent of queries answered in time.", 0),
-        ("Ready", "string", _of_condition("Ready", "status"), "Whether streams are bound as the spec says.", 0),
-        ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
-        _AGE,
-    ),
-    rules=stp.CEL_RULES,
-)
-RESOURCES = (SCHEDULING_POLICY, LEARNED_MODEL, PLACEMENT_PLAN, SCALING_POLICY, INFERENCE_SITE, MODEL_VARIANT, STREAM_POLICY)
-
-# What pydantic writes and the API server takes as it is. Everything else is translated below or an error.
-_KEPT = frozenset(
-    {
-        "type",
-        "description",
-        "enum",
-        "default",
-        "format",
-        "pattern",
-        "minimum",
-        "maximum",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "maxProperties",
-        "required",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-    }
-)
 
 
 def crd(annotations: Mapping[str, str] | None = None, of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
@@ -345,16 +64,16 @@ def object_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     if of.status is not None:
         schema["properties"]["status"] = status_schema(of)
     if of.object_rules:
-        schema["x-kubernetes-validations"] = _rules(of.object_rules)
+        schema["x-kubernetes-validations"] = cel(of.object_rules)
     return schema
 
 
 def spec_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """Schema of `spec`, rules in CEL included."""
-    schema = _structural(of.spec, defaults=True)
+    schema = structural(of.spec, defaults=True)
     schema["description"] = of.spec_description
     if of.rules:
-        schema["x-kubernetes-validations"] = _rules(of.rules)
+        schema["x-kubernetes-validations"] = cel(of.rules)
     of.inner_rules(schema)
     return schema
 
@@ -363,7 +82,7 @@ def status_schema(of: Resource = SCHEDULING_POLICY) -> dict[str, Any]:
     """Schema of `status`. No defaults: whatever stands there, the operator wrote."""
     if of.status is None:
         raise ValueError(f"{of.kind} has no status")
-    schema = _structural(of.status, defaults=False)
+    schema = structural(of.status, defaults=False)
     schema["description"] = "What the operator found."
     return schema
 
@@ -377,44 +96,6 @@ def render(annotations: Mapping[str, str] | None = None, of: Resource = SCHEDULI
 def _column(column: Column) -> dict[str, Any]:
     name, kind, path, description, priority = column
     return {"name": name, "type": kind, "jsonPath": path, "description": description} | ({"priority": 1} if priority else {})
-
-
-def _rules(rules: Sequence[CelRule]) -> list[dict[str, str]]:
-    return [{"rule": rule.cel, "message": rule.message} for rule in rules]
-
-
-def _structural(model: type[BaseModel], *, defaults: bool) -> dict[str, Any]:
-    raw = model.model_json_schema(by_alias=True, mode="validation")
-    return _convert(raw, raw.get("$defs", {}), defaults, model.__name__)
-
-
-def _convert(node: dict[str, Any], defs: Mapping[str, Any], defaults: bool, where: str) -> dict[str, Any]:
-    """One schema node: references in place, only words that a structural schema knows."""
-    if "$ref" in node:
-        target = defs[node["$ref"].rsplit("/", 1)[-1]]
-        node = {**target, **{k: v for k, v in node.items() if k != "$ref"}}
-    if "anyOf" in node:
-        options = [option for option in node["anyOf"] if option.get("type") != "null"]
-        if len(options) != 1:
-            raise ValueError(f"{where}: a structural schema cannot offer a choice of types")
-        rest = {k: v for k, v in node.items() if k not in ("anyOf", "default")}
-        return _convert({**options[0], **rest}, defs, defaults, where)
-    if "patternProperties" in node:  # pydantic's way of saying what keys look like; LABEL_KEYS_RULE says it in CEL
-        (values,) = node["patternProperties"].values()
-        node = {**{k: v for k, v in node.items() if k != "patternProperties"}, "additionalProperties": values}
-    out = {k: deepcopy(v) for k, v in node.items() if k in _KEPT and (defaults or k != "default")}  # shared lists become YAML anchors
-    unknown = set(node) - _KEPT - {"title", "properties", "items", "additionalProperties", "propertyNames", "const", "$defs"}
-    if unknown or "const" in node:
-        raise ValueError(f"{where}: no translation of {sorted(unknown) or 'const'} into a structural schema")
-    if out.get("type") == "integer":
-        out["format"] = "int64"
-    if "properties" in node:
-        out["properties"] = {key: _convert(child, defs, defaults, f"{where}.{key}") for key, child in node["properties"].items()}
-    if "items" in node:
-        out["items"] = _convert(node["items"], defs, defaults, f"{where}[]")
-    if isinstance(node.get("additionalProperties"), dict):
-        out["additionalProperties"] = _convert(node["additionalProperties"], defs, defaults, f"{where}{{}}")
-    return out
 
 
 def main() -> None:
