@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tiphys_extender.decide import World
@@ -28,6 +29,9 @@ POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 PLANS_PATH = f"/apis/{GROUP}/{VERSION}/{PLANS}"
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Pods without a node and finished ones are no load; the API server turns such a change into ADDED or DELETED for this watch."""
+
+POD_REST_S = 0.05
+"""Decisions see their own reservations at once, so binds may be heard of in batches: in a burst each would wake the process by itself."""
 
 
 class NodeSink:
@@ -256,6 +260,7 @@ class Watches:
         self._more = frozenset(more or ())
         for kind, (path, sink) in (more or {}).items():
             self._sinks[kind], paths[kind] = sink, (path, {})
+        limits = limits or WatchLimits()
         self._reflectors = {
             kind: Reflector(
                 client,
@@ -263,7 +268,7 @@ class Watches:
                 _Guarded(kind, self._sinks[kind], metrics),
                 clock,
                 params=params,
-                limits=limits,
+                limits=replace(limits, rest_s=POD_REST_S) if kind == "pods" else limits,
                 on_error=lambda path, error, kind=kind: self._failed(kind, path, error),  # type: ignore[misc]
             )
             for kind, (path, params) in paths.items()

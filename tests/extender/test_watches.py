@@ -75,6 +75,23 @@ async def running(prepare: Callable[[FakeApi], None] = lambda api: None) -> Asyn
                 await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_events_that_come_while_a_watch_rests_are_read_together() -> None:
+    rest_s, came_s = 0.2, []
+    async with fake_api() as (api, access), KubeClient(access, request_timeout_s=2) as client:
+        api.put(NODES, node_json("n0"))
+        events = client.watch(NODES, "0", server_timeout_s=5, stall_s=5.0, rest_s=rest_s)
+        async with asyncio.timeout(5), contextlib.aclosing(events):
+            async for _ in events:
+                came_s.append(asyncio.get_running_loop().time())
+                if len(came_s) == 3:
+                    break
+                if len(came_s) == 1:
+                    api.put(NODES, node_json("n1"))
+                    api.put(NODES, node_json("n2"))
+    assert came_s[1] - came_s[0] >= rest_s
+    assert came_s[2] - came_s[1] < rest_s / 2
+
+
 async def test_ready_only_when_everything_is_listed() -> None:
     async with running(lambda api: api.faults[PODS].extend([500] * 8)) as run:
         await run.until(lambda: run.watches.missing == ("pods",))

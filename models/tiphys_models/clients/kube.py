@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -93,9 +94,19 @@ class KubeClient:
             query["continue"] = token
 
     async def watch(
-        self, path: str, resource_version: str, *, server_timeout_s: int, stall_s: float, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        resource_version: str,
+        *,
+        server_timeout_s: int,
+        stall_s: float,
+        rest_s: float = 0.0,
+        params: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Events after a version, bookmarks included, until the server ends the watch or nothing comes for `stall_s`."""
+        """Events after a version, bookmarks included, until the server ends the watch or nothing comes for `stall_s`.
+
+        After events have come, those of the next `rest_s` are read together: in a burst each would wake the process by itself.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -115,6 +126,8 @@ class KubeClient:
                     for line in lines:
                         if line:
                             yield orjson.loads(line)
+                    if rest_s:
+                        await asyncio.sleep(rest_s)
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise Unavailable(f"watch {path}: {error or type(error).__name__}") from error
 

@@ -39,6 +39,8 @@ class WatchLimits:
     server_timeout_s: int = 300
     stall_s: float = 75.0
     """The API server sends a bookmark about every minute: silence beyond that is a dead connection."""
+    rest_s: float = 0.0
+    """How long events may wait so that several are read at once."""
     backoff_start_s: float = 0.2
     backoff_max_s: float = 5.0
 
@@ -102,8 +104,14 @@ class Reflector:
         self.synced.set()
 
     async def _watch(self) -> None:
+        limits = self._limits
         events = self._client.watch(
-            self.path, self._version, server_timeout_s=self._limits.server_timeout_s, stall_s=self._limits.stall_s, params=self._params
+            self.path,
+            self._version,
+            server_timeout_s=limits.server_timeout_s,
+            stall_s=limits.stall_s,
+            rest_s=limits.rest_s,
+            params=self._params,
         )
         async with contextlib.aclosing(events):
             async for event in events:
