@@ -16,7 +16,7 @@ from tiphys_extender.wire import Call, encode_neutral, encode_ranked, parse_call
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.domain.clock import Clock
 from tiphys_models.features.readings import PlacementRequest
-from tiphys_models.placement.state import Glimpse
+from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.table import UNKNOWN
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tiphys_extender.metrics import Metrics
 from tiphys_models.features.arrays import FloatArray
-from tiphys_models.placement.state import Glimpse
+from tiphys_models.placement.glimpse import Glimpse
 
 TOP = 3
 _DETAIL_CANDIDATES = 100_000  # about 8 MB of names and scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,6 +77,15 @@ async def test_more_than_a_page_and_one_policy_alone(tmp_path: Path, token: Path
         one = await asyncio.to_thread(pull, url, token, "default/api", tmp_path / "one")
         assert {t.policy for t in one.transitions} == {"default/api"}
         assert one.new == 20
+
+
+async def test_no_proxy_sees_the_token(tmp_path: Path, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    log = TransitionLog()
+    append(log, 1, 3)
+    async with serving(log, token) as url:
+        assert (await asyncio.to_thread(pull, url, token, "", tmp_path / "out")).new == 3
 
 
 async def test_what_goes_wrong_is_said_and_nothing_is_kept(tmp_path: Path, token: Path) -> None:

@@ -13,18 +13,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.features.calls import PROFILE_QUANTITIES, CallTable, FunctionProfile, OpenCalls, filled
-from tiphys_models.features.readings import INFLIGHT, MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
-from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
+from tiphys_models.features.calls import CallTable, FunctionProfile, OpenCalls
+from tiphys_models.features.readings import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
+from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
+from tiphys_models.placement.profiles import Profiles
 from tiphys_models.placement.starts import StartTimes
-from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
+from tiphys_models.placement.table import UNKNOWN, NodeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +37,6 @@ class StateLimits:
     """Older node readings count as missing."""
     max_idle_age_s: float = 60.0
     """Older reports of idle instances count as missing."""
-
-
-class Glimpse(NamedTuple):
-    """A copy of what some rows showed at one moment."""
-
-    readings: FloatArray
-    numbers: FloatArray
-    idle_instances: FloatArray
-    requested_memory_bytes: int
-    init_time_s: float
-
-    def features(self) -> FloatArray:
-        """float32[rows, 26] as the encoder gives them."""
-        encoded = np.full((len(self.readings), len(FEATURES)), np.nan, np.float32)
-        encoded[:, : len(NODE_READINGS)] = self.readings
-        encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
-        encoded[:, COLUMN["inflight"]] = self.numbers[:, INFLIGHT]
-        encoded[:, COLUMN["warm"]] = self.idle_instances
-        encoded[:, COLUMN["requested_memory"]] = self.requested_memory_bytes
-        encoded[:, COLUMN["init_time"]] = self.init_time_s
-        return encoded
 
 
 @dataclass(slots=True)
@@ -100,9 +79,7 @@ class PlacementState:
         self._starts = StartTimes()
         self._idle = IdleInstances(self.nodes)
         self._calls = CallTable()
-        self._profiles = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
-        self._filled_profiles: FloatArray | None = None
-        self._has_profiles = False
+        self._profiles = Profiles()
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -275,22 +252,18 @@ class PlacementState:
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What calls of these functions are like alone on a node, as runtimes report it."""
         for name, profile in profiles.items():
-            self._profiles[self._function(name).index] = profile.as_row()
-        self._filled_profiles = None
-        self._has_profiles |= bool(profiles)
+            self._profiles.put(self._function(name).index, profile)
         self.nodes.touch_all()
 
     @property
     def has_profiles(self) -> bool:
         """Whether anything was reported of any function."""
-        return self._has_profiles
+        return self._profiles.any
 
     def profile(self, function: str) -> FunctionProfile | None:
         """What was reported of a function; None if nothing was."""
         known = self._functions.get(function)
-        if known is None or np.isnan(self._profiles[known.index]).any():
-            return None
-        return FunctionProfile(*self._profiles[known.index].tolist())
+        return None if known is None else self._profiles.of(known.index)
 
     # ---- what policies see ---------------------------------------------------------------------------------------
 
@@ -312,10 +285,13 @@ class PlacementState:
         )
 
     def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
-        if self._filled_profiles is None:
-            self._filled_profiles = filled(self._profiles)
         return self._calls.seen(
-            self._now_s, self.nodes.capacity, self._filled_profiles, own_function, self.nodes.read_at_s[rows], self._idle.total_bytes(rows)
+            self._now_s,
+            self.nodes.capacity,
+            self._profiles.filled(),
+            own_function,
+            self.nodes.read_at_s[rows],
+            self._idle.total_bytes(rows),
         )
 
     def glimpse(self, request: PlacementRequest, rows: IntArray) -> Glimpse:
@@ -408,7 +384,5 @@ class PlacementState:
         if function is None:
             index = len(self._functions)
             function = self._functions[name] = _FunctionState(index=index)
-            if index == len(self._profiles):
-                self._profiles = grown(self._profiles, 2 * index, math.nan)
-                self._filled_profiles = None
+            self._profiles.make_room(index)
         return function

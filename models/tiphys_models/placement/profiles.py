@@ -1,0 +1,43 @@
+"""What calls of each function are like alone on a node, as runtimes report it; a row a function."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile, filled
+from tiphys_models.placement.table import grown
+
+
+class Profiles:
+    """NaN where nothing was reported."""
+
+    def __init__(self) -> None:
+        self._rows = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
+        self._filled: FloatArray | None = None
+        self.any = False
+        """Whether anything was reported of any function."""
+
+    def make_room(self, row: int) -> None:
+        """From now on there is such a row."""
+        if row >= len(self._rows):
+            self._rows = grown(self._rows, 2 * row, math.nan)
+            self._filled = None
+
+    def put(self, row: int, profile: FunctionProfile) -> None:
+        """Reported of the function of that row."""
+        self._rows[row] = profile.as_row()
+        self._filled, self.any = None, True
+
+    def of(self, row: int) -> FunctionProfile | None:
+        """None if nothing was reported."""
+        found = self._rows[row]
+        return None if np.isnan(found).any() else FunctionProfile(*found.tolist())
+
+    def filled(self) -> FloatArray:
+        """All rows, gaps filled with what is usual."""
+        if self._filled is None:
+            self._filled = filled(self._rows)
+        return self._filled
