@@ -39,7 +39,7 @@ class LastDecision(Api):
     number: int = Field(default=0, ge=0, description="Counts the policy's decisions.")
     at: str = Field(max_length=64, json_schema_extra=_TIME, description="When.")
     phase: str = Field(max_length=63, description="Recommended, Held, Intended (about to be done), Done, Refused: the fate of `applied`.")
-    agent: str = Field(default="", max_length=63, description="Who decided.")
+    agent: str = Field(default="", max_length=63, description="Who decided; raise: CPU grew between two windows.")
     state_digest: str = Field(default="", max_length=64, description="Digest of what the agent saw.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the agent's weights; empty for rules.")
     window: Window | None = Field(default=None, description="What was measured.")
