@@ -40,7 +40,7 @@ def row(played: Played, plan: Plan, load: Load) -> Row:
         "switches": used.switches,
         "restarts": used.restarts,
         "generator_late": fell_behind(played.sent),
-        "start": {"pods": played.started.pods, "cpu_m": played.started.cpu_m},
+        "start": {name: {"pods": begin.pods, "cpu_m": begin.cpu_m} for name, begin in played.started.items()},
     }
     return made | _after_the_jump(played, plan, load, kept)
 
