@@ -95,8 +95,8 @@ class ScalingLoop:
         near = [uid for uid, policy in policies.items() if uid not in due and policy.namespace in touched]
         glanced = [uid for uid, at_s in self._look_s.items() if at_s <= now_s and uid in policies and uid not in due]
         await _all(self._window(uid, policies[uid]) for uid in due)
-        await _all(self._between(uid, policies[uid], self._runner.look) for uid in glanced)
-        await _all(self._between(uid, policies[uid], self._runner.align) for uid in near)
+        await _all(self._between(uid, self._runner.look) for uid in glanced)
+        await _all(self._between(uid, self._runner.align) for uid in near)
         for uid in (*due, *glanced):
             self._look_again(uid)
         if due:
@@ -115,9 +115,9 @@ class ScalingLoop:
             else:
                 self._said.pop(policy.key, None)
 
-    async def _between(self, uid: str, policy: ScalingSeen, step: Callable[[ScalingSeen, Running], Awaitable[None]]) -> None:
-        running = self._running.get(uid)
-        if running is None:
+    async def _between(self, uid: str, step: Callable[[ScalingSeen, Running], Awaitable[None]]) -> None:
+        running, policy = self._running.get(uid), self._cluster.policies.get(uid)
+        if running is None or policy is None:
             return
         async with self._limit:
             try:
