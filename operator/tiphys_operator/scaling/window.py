@@ -127,12 +127,14 @@ class WindowRunner:
         outcome = raised(policy, spec, view, seen, now_s)
         if outcome is None:
             return LookResult.BOUNDED
-        if running.judge is not None:
-            running.judge.raised()
         outcome = await self._actor.preflight(outcome, view)
         done = await self._carry_out(policy, spec, view, outcome, running)
         self._metrics.decisions.labels(done.decision.phase).inc()
-        return LookResult.RAISED if done.decision.phase == DecisionPhase.DONE else LookResult.HINDERED
+        if done.decision.phase != DecisionPhase.DONE:
+            return LookResult.HINDERED
+        if running.judge is not None:
+            running.judge.raised()
+        return LookResult.RAISED
 
     def _place(self, quotas: Sequence[dict[str, object]]) -> Place:
         return Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)
