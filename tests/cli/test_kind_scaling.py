@@ -242,6 +242,20 @@ def test_a_row_as_text_has_a_dash_where_something_never_happened() -> None:
     assert text["slo_attained"] == "100.0%"
 
 
+def test_several_seeds_have_a_row_of_means_for_every_lane_and_one_seed_has_none() -> None:
+    plan = Plan(seed=0)
+    load = draw(plan, WORK)
+    one = results.row(played("hpa", -1.0, -1.0, plan, load), plan, load) | {"most_pods": 2, "p90_ms": 10.0, "p90_back_s": None}
+    assert results.with_means([one]) == [one]
+    two = one | {"seed": 1, "most_pods": 4, "p90_ms": 30.0, "p90_back_s": 5.0}
+    other = one | {"lane": "vpa"}
+    *rows, hpa, vpa = results.with_means([one, two, other])
+    assert rows == [one, two, other]
+    assert (hpa["lane"], hpa["seed"], hpa["p90_ms"], hpa["most_pods"], hpa["p90_back_s"]) == ("hpa", "all", 20.0, 4, None)
+    assert (vpa["lane"], vpa["cost"]) == ("vpa", one["cost"])
+    assert results.line(hpa)[:2] == ["hpa", "all"]
+
+
 class Lacking(ApiClient):
     """A server without some of the paths."""
 

@@ -20,7 +20,7 @@ from tiphys_cli.cluster.kind.release import timed, with_release
 from tiphys_cli.cluster.kind.scaling.lanes import LANES, missing, play_lane, request_cpu_s
 from tiphys_cli.cluster.kind.scaling.objects import APPS, FIBONACCI, App
 from tiphys_cli.cluster.kind.scaling.plan import Plan, draw
-from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row
+from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row, with_means
 from tiphys_cli.console import make_console, print_table
 from tiphys_cli.tools.programs import ToolError
 
@@ -119,7 +119,7 @@ def compare(cluster: KindCluster, app: App, plans: Sequence[Plan], lanes: Sequen
 
 
 def _print(result: Result, *, markdown: bool) -> None:
-    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in result.rows], markdown=markdown)
+    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in with_means(result.rows)], markdown=markdown)
     print_table(["claim", "value", "bound", "verdict"], [_claim(each) for each in result.claims], markdown=markdown)
 
 
