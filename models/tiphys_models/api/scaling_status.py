@@ -85,7 +85,7 @@ class LimitsMemory(Api):
 
 
 class Blocked(Api):
-    """A move that failed, not to be tried again before its time."""
+    """A move that failed, or undoes what was just done: not to be tried before its time."""
 
     move: str = Field(max_length=63, description="replicas-up, replicas-down, cpu-up or cpu-down.")
     bound: int = Field(ge=0, description="No further than so many pods or millicores.")
@@ -109,7 +109,9 @@ class ScalingMemory(Api):
     replicas: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of the number of pods.")
     cpu: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of CPU.")
     request_cpu_microseconds: int | None = Field(default=None, description="CPU time of a request, as last measured.")
-    blocked: list[Blocked] = Field(default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed.")
+    blocked: list[Blocked] = Field(
+        default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed or must wait."
+    )
     overridden: list[float] = Field(
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="When somebody else undid what was done, in the last hour."
     )

@@ -1,7 +1,8 @@
 """Between two windows: where more arrives than fits and requests already wait, CPU grows in place, and nothing else changes. Pure.
 
 A jump falls anywhere in a window, and a window that is over shows only the part of it that it caught. The newest two samples show it a
-scrape later, and the queue says at once whether it matters. Whatever is raised here is undone or kept by the next window, which sees more.
+scrape later, and the queue says at once whether it matters. Whatever is raised here is undone or kept by the first window that began
+afterwards: the one under way is mostly from before the jump, and would take it back.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.reasons import DecisionPhase, MaskReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
-from tiphys_models.api.scaling_status import LastDecision, Size
+from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
 from tiphys_models.domain.quantity import rfc3339
 from tiphys_models.scaling.limits import clamp
 from tiphys_models.scaling.settings import RULE
@@ -106,8 +107,14 @@ def raised(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, seen: Glimp
         reasons=[RAISED, str(found.reason), *(["ByMask"] if masked else [])],
         message=f"{seen.in_flight:.0f} requests wait, {seen.rate:.1f} a second arrive, {cpu_ms:.2f} CPU ms each",
     )
-    # the step counts in the rates of its period; the wish is not remembered, so that the next window is free to want less
-    return Outcome(decision, stepped(memory, here, applied, now_s), None, (found.reason,), masked)
+    # the step counts in the rates of its period; the wish is not remembered, so that later windows are free to want less
+    memory = _kept_for_a_window(stepped(memory, here, applied, now_s), applied_m, now_s + spec.interval_seconds)
+    return Outcome(decision, memory, None, (found.reason,), masked)
+
+
+def _kept_for_a_window(memory: ScalingMemory, cpu_m: int, until_s: float) -> ScalingMemory:
+    entry = Blocked(move="cpu-down", bound=cpu_m, reason=str(MaskReason.JUST_RAISED), until=round(until_s, 3))
+    return memory.model_copy(update={"blocked": [*(b for b in memory.blocked if b.reason != entry.reason), entry][-8:]})
 
 
 def known_cpu_ms(policy: ScalingSeen, spec: ScalingPolicySpec) -> float | None:

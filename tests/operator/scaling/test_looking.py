@@ -145,10 +145,13 @@ async def test_a_raise_that_admission_refuses_is_masked_and_not_tried_again() ->
     world.kube.refuse["preflight"] = ApiError(403, "Forbidden", "exceeded quota: q")
     await world.glance(life)
     assert world.kube.writes == ["status"]
-    assert (world.decision["phase"], world.status["memory"]["blocked"][0]["move"]) == (DecisionPhase.REFUSED, "cpu-up")
+    assert world.decision["phase"] == DecisionPhase.REFUSED
+    assert ("cpu-up", "Quota") in {(b["move"], b["reason"]) for b in world.status["memory"]["blocked"]}
     del world.kube.refuse["preflight"]
     await world.glance(life)
-    assert world.kube.writes == ["status"]
+    await life.window()
+    assert world.kube.writes == ["status", "status"]
+    assert world.sizes() == ["100m"] * 2, "neither tried again nor made a bound"
 
 
 async def test_bounds_that_leave_nothing_are_counted_and_ask_nobody() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target
-from tests.operator.scaling.test_decide import view
+from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target, window
+from tests.operator.scaling.test_decide import Fixed, view
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
-from tiphys_operator.scaling.decide import Outcome, View
+from tiphys_operator.scaling.decide import Outcome, View, decide_window
 from tiphys_operator.scaling.raising import Glimpse, glimpse, look_every_s, overrun, raised
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen
@@ -61,7 +61,37 @@ def test_the_step_counts_in_the_rates_and_the_wish_is_not_remembered() -> None:
     made = outcome()
     assert made is not None
     assert [mark.value for mark in made.memory.cpu.changes] == [10]
-    assert not made.memory.cpu.highest, "the next window may want less at once"
+    assert not made.memory.cpu.highest, "later windows may want less at once"
+
+
+def test_the_window_under_way_does_not_take_a_raise_back_and_the_next_one_may() -> None:
+    made = outcome()
+    assert made is not None
+    status = {
+        "observedGeneration": 1,
+        "memory": made.memory.model_dump(by_alias=True),
+        "lastDecision": made.decision.model_dump(by_alias=True),
+    }
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    found = policy(status, vertical={"minCpuMilli": 50, "maxCpuMilli": 400, "behavior": behavior})
+    grown = replace(here(), pods=(pod("web-1", cpu="200m"), pod("web-2", cpu="200m")))
+    diluted = decide_window(found, spec_of(found), Fixed(2, 120.0), grown, NOW_S + 1)
+    assert diluted.decision.applied.cpu_milli == 200
+    assert "cpu-down: JustRaised" in diluted.decision.masked
+    later = replace(grown, measured=measured(window(at_s=NOW_S + 15)))
+    assert decide_window(found, spec_of(found), Fixed(2, 120.0), later, NOW_S + 16).decision.applied.cpu_milli == 120
+
+
+def test_a_second_raise_replaces_what_the_first_one_kept() -> None:
+    made = outcome()
+    assert made is not None
+    status = {"observedGeneration": 1, "memory": made.memory.model_dump(by_alias=True)}
+    found = policy(status | {"lastDecision": made.decision.model_dump(by_alias=True)})
+    grown = replace(here(), pods=(pod("web-1", cpu="200m"), pod("web-2", cpu="200m")))
+    again = raised(found, spec_of(found), grown, Glimpse(NOW_S + 3, 260.0, 400.0), NOW_S + 3)
+    assert again is not None
+    (kept,) = again.memory.blocked
+    assert (kept.bound, kept.until, kept.tries) == (again.decision.applied.cpu_milli, NOW_S + 18, 1)
 
 
 @pytest.mark.parametrize(
