@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target, window
 from tests.operator.scaling.test_decide import Fixed, view
@@ -141,6 +143,27 @@ def test_a_full_node_and_a_pending_resize_mask_it_as_in_a_window() -> None:
     assert full.masked
     waiting = pod("web-2", conditions=resizing("PodResizePending", "Deferred"))
     assert outcome(looked=here(pods=(pod("web-1"), waiting))) is None
+
+
+@given(
+    rate=st.floats(0, 1e5),
+    waiting=st.floats(0, 1e6),
+    most=st.integers(5, 200),
+    free_m=st.integers(0, 4000),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_seen_a_raise_only_grows_only_cpu_and_stays_within_bound_and_node(
+    rate: float, waiting: float, most: int, free_m: int
+) -> None:
+    node = node_of({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": f"{100 + free_m}m"}}})
+    looked = here(place=Place({"n1": node}, {"n1": 100}))
+    made = outcome(Glimpse(NOW_S, rate, waiting), looked, vertical={"minCpuMilli": 50, "maxCpuMilli": 10 * most})
+    if made is None:
+        return
+    decision = made.decision
+    assert decision.applied.replicas == decision.former.replicas
+    # two pods share what is free on their node, and ask for half of their limit
+    assert decision.former.cpu_milli < decision.applied.cpu_milli <= min(10 * most, 100 + free_m)
 
 
 def test_a_glimpse_adds_up_the_last_samples_of_every_pod() -> None:
