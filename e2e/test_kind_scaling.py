@@ -119,7 +119,7 @@ def test_a_jump_of_load_reaches_the_cgroup_in_place_within_a_window_of_being_see
         restarts = [status["restartCount"] for pod in scene.pods().values() for status in pod["status"].get("containerStatuses") or ()]
     assert restarts == [0] * len(restarts)
     assert first in scene.pods(), "resized, not replaced"
-    # one window may have seen only the jump's beginning
+    # a look between windows raises it; else one window may have seen only the jump's beginning
     calm = 0.06 / CPU_S * PLAN.window_s
-    jumped = min(number for number, decision in seen.items() if decision.get("window", {}).get("requests", 0) > 1.5 * calm)
-    assert max(seen) <= jumped + 1, json.dumps(list(seen.values()))
+    jumped = [number for number, decision in seen.items() if decision.get("window", {}).get("requests", 0) > 1.5 * calm]
+    assert not jumped or max(seen) <= min(jumped) + 1, json.dumps(list(seen.values()))

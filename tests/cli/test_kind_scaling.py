@@ -22,7 +22,7 @@ from tiphys_cli.cluster.kind.monitoring import SCRAPE_PORT
 from tiphys_cli.cluster.kind.scaling import results
 from tiphys_cli.cluster.kind.scaling.commands import prepare
 from tiphys_cli.cluster.kind.scaling.lanes import LANES, Played, Stage, missing
-from tiphys_cli.cluster.kind.scaling.objects import scaler, scaling_policy, service
+from tiphys_cli.cluster.kind.scaling.objects import FIBONACCI, HOTEL, scaler, scaling_policy, service
 from tiphys_cli.cluster.kind.scaling.plan import OBJECTIVE, Load, Plan, Sizes, Start, draw, start
 from tiphys_cli.cluster.kind.scaling.watching import Look, grown_after_s, look, samples_of, use
 from tiphys_cli.workloads.load import Sent
@@ -31,11 +31,12 @@ from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.domain.quantity import cpu_milli
 
 CPU_S = 0.0065
+WORK = {"fibonacci": CPU_S}
 
 
 def test_the_load_is_the_flash_shape_in_less_time_with_its_peak_at_the_machines_size() -> None:
     plan = Plan(seed=0)
-    load, again, other = draw(plan, CPU_S), draw(plan, CPU_S), draw(replace(plan, seed=1), CPU_S)
+    load, again, other = draw(plan, WORK), draw(plan, WORK), draw(replace(plan, seed=1), WORK)
     assert np.array_equal(load.due_s, again.due_s)
     assert len(load.due_s) != len(other.due_s)
     assert load.peak_cores == pytest.approx(plan.peak_cores) == pytest.approx(0.4)
@@ -52,13 +53,13 @@ def test_the_load_is_the_flash_shape_in_less_time_with_its_peak_at_the_machines_
 
 
 def test_a_load_that_never_jumps_says_so() -> None:
-    load = draw(Plan(shape="constant"), CPU_S)
+    load = draw(Plan(shape="constant"), WORK)
     assert load.jump_s is None
     assert load.calm_s is None
 
 
 def test_everybody_begins_with_as_much_more_than_the_first_rate_takes_and_the_peak_lane_than_the_peak() -> None:
-    load, sizes = draw(Plan(), CPU_S), Sizes()
+    load, sizes = draw(Plan(), WORK), Sizes()
     for lane in ("tiphys", "vpa", "hpa"):
         begin = start(lane, load, sizes)
         assert begin.pods * begin.cpu_m >= 1250 * load.base_cores
@@ -104,6 +105,30 @@ def test_the_service_is_scraped_where_it_listens_and_its_request_is_its_limit() 
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert cpu_milli(container["resources"]["limits"]["cpu"]) == 130
     assert behind["spec"]["selector"] == template["metadata"]["labels"] == deployment["spec"]["selector"]["matchLabels"]
+
+
+def test_every_service_of_hotel_app_is_sized_and_scaled_by_itself_and_finds_the_others() -> None:
+    work = {"front": 0.002, "geo": 0.001, "profile": 0.001}
+    plan, load = Plan(), draw(Plan(), work)
+    assert load.peak_cores == pytest.approx(plan.peak_cores), "all together"
+    begin = {name: start("peak", load, plan.sizes, share) for name, share in load.shares.items()}
+    assert {name: each.cpu_m for name, each in begin.items()} == {"front": 250, "geo": 130, "profile": 130}
+    for part in HOTEL.parts:
+        deployment, behind = service("image:1", begin[part.name], part)
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["command"][3] == behind["metadata"]["name"] == part.name
+        for lane in ("tiphys", "hpa", "vpa"):
+            made = scaler(lane, "n", plan, "combined", part.name)
+            assert made is not None
+            spec = made[1]["spec"]
+            assert (spec.get("targetRef") or spec["scaleTargetRef"])["name"] == part.name
+    # what front is told by default
+    assert {part.name for part in HOTEL.parts} >= {"geo", "profile"}
+
+
+def test_a_workload_that_nobody_knows_is_refused() -> None:
+    result = CliRunner().invoke(app, ["kind", "scaling", "--workload", "casino"])
+    assert result.exit_code != 0
+    assert "hotel-app" in result.stderr
 
 
 def pod(name: str, wanted: str, given: str | None = None, phase: str = "Running", restarts: int = 0) -> dict[str, Any]:
@@ -157,12 +182,12 @@ def played(lane: str, late_from_s: float, late_to_s: float, plan: Plan, load: Lo
     looks = [Look(1000.0 + at, {"a": 100}, 0) for at in range(plan.seconds)]
     assert load.jump_s is not None
     granted = {"a": [(1000.0, 0.1), (1000.0 + load.jump_s + 3.0, 0.3)]}
-    return Played(lane, 1000.0, sent, looks, granted, Start(1, 100))
+    return Played(lane, 1000.0, sent, looks, granted, {"fibonacci": Start(1, 100)})
 
 
 def test_a_row_counts_windows_by_arrival_and_says_how_long_the_jump_was_felt() -> None:
     plan = Plan(seed=0)
-    load = draw(plan, CPU_S)
+    load = draw(plan, WORK)
     assert load.jump_s is not None
     found = results.row(played("tiphys", load.jump_s, load.jump_s + 8.0, plan, load), plan, load)
     assert found["windows"] == 60
@@ -210,11 +235,25 @@ def test_what_never_happened_holds_no_claim() -> None:
 
 def test_a_row_as_text_has_a_dash_where_something_never_happened() -> None:
     plan = Plan(seed=0)
-    load = draw(plan, CPU_S)
+    load = draw(plan, WORK)
     row = results.row(played("hpa", -1.0, -1.0, plan, load), plan, load) | {"in_place_s": None}
     text = dict(zip(results.COLUMNS, results.line(row), strict=True))
     assert text["in_place_s"] == "–"
     assert text["slo_attained"] == "100.0%"
+
+
+def test_several_seeds_have_a_row_of_means_for_every_lane_and_one_seed_has_none() -> None:
+    plan = Plan(seed=0)
+    load = draw(plan, WORK)
+    one = results.row(played("hpa", -1.0, -1.0, plan, load), plan, load) | {"most_pods": 2, "p90_ms": 10.0, "p90_back_s": None}
+    assert results.with_means([one]) == [one]
+    two = one | {"seed": 1, "most_pods": 4, "p90_ms": 30.0, "p90_back_s": 5.0}
+    other = one | {"lane": "vpa"}
+    *rows, hpa, vpa = results.with_means([one, two, other])
+    assert rows == [one, two, other]
+    assert (hpa["lane"], hpa["seed"], hpa["p90_ms"], hpa["most_pods"], hpa["p90_back_s"]) == ("hpa", "all", 20.0, 4, None)
+    assert (vpa["lane"], vpa["cost"]) == ("vpa", one["cost"])
+    assert results.line(hpa)[:2] == ["hpa", "all"]
 
 
 class Lacking(ApiClient):
@@ -273,7 +312,7 @@ class Cluster(KindCluster):
 
 def test_a_namespace_that_a_killed_run_left_is_taken_away_before_its_lane_is_played_again() -> None:
     api = Nodes(namespaces={"tiphys-scaling-hpa", "theirs"})
-    with Stage(Cluster(api), "tiphys-scaling-hpa", "image:1", Start(1, 100)):
+    with Stage(Cluster(api), "tiphys-scaling-hpa", "image:1", FIBONACCI, {"fibonacci": Start(1, 100)}):
         assert "tiphys-scaling-hpa" in api.namespaces
     assert api.namespaces == {"theirs"}
 

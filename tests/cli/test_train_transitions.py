@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.operator.api_server import FakeApiServer
@@ -65,6 +66,37 @@ async def test_it_reads_on_where_it_stopped_and_keeps_what_the_operator_forgets(
     async with serving(restarted, token) as url:
         assert [t.number for t in (await read(url)).transitions][-2:] == [22, 23]
     assert [t.number for t in read_file(tmp_path / "out" / "transitions.jsonl")][-3:] == [21, 22, 23]
+
+
+async def test_a_full_file_keeps_the_newest_and_says_what_it_forgot(tmp_path: Path, token: Path) -> None:
+    log, out = TransitionLog(), tmp_path / "out"
+    async with serving(log, token) as url:
+        append(log, 1, 10)
+        assert (await asyncio.to_thread(pull, url, token, "", out, 12)).forgotten == 0
+        append(log, 11, 5)
+        second = await asyncio.to_thread(pull, url, token, "", out, 12)
+        assert (second.new, second.forgotten) == (5, 3)
+        assert [t.number for t in second.transitions] == [*range(4, 16)]
+        assert read_file(out / "transitions.jsonl") == list(second.transitions)
+        again = await asyncio.to_thread(pull, url, token, "", out, 12)
+        assert (again.new, again.lost, again.forgotten) == (0, 0, 0), "what is forgotten is not read again"
+    assert {path.name for path in out.iterdir()} == {"transitions.jsonl", "transitions.cursors.json"}
+
+
+async def test_cursors_of_operators_that_are_long_gone_are_forgotten_first(tmp_path: Path, token: Path) -> None:
+    first, out = TransitionLog(), tmp_path / "out"
+    append(first, 1, 2)
+    async with serving(first, token) as url:
+        await asyncio.to_thread(pull, url, token, "", out)
+    cursors = out / "transitions.cursors.json"
+    cursors.write_bytes(orjson.dumps({f"gone-{n}/": 7 for n in range(300)} | orjson.loads(cursors.read_bytes())))
+    second = TransitionLog()
+    append(second, 1, 2)
+    async with serving(second, token) as url:
+        await asyncio.to_thread(pull, url, token, "", out)
+    known = orjson.loads(cursors.read_bytes())
+    assert len(known) == 256
+    assert list(known)[-2:] == [f"{first.epoch}/", f"{second.epoch}/"]
 
 
 async def test_more_than_a_page_and_one_policy_alone(tmp_path: Path, token: Path) -> None:

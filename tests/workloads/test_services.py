@@ -16,8 +16,8 @@ from tiphys_cli.workloads.server import Query, Work, WorkServer
 
 
 @asynccontextmanager
-async def serving(routes: dict[str, Work], give_up_s: float = 5.0) -> AsyncIterator[tuple[WorkServer, int]]:
-    server = WorkServer(routes, give_up_s)
+async def serving(routes: dict[str, Work], give_up_s: float = 5.0, threads: int = 1) -> AsyncIterator[tuple[WorkServer, int]]:
+    server = WorkServer(routes, give_up_s, threads)
     listener = await server.start("127.0.0.1", 0)
     async with listener:
         yield server, listener.sockets[0].getsockname()[1]
@@ -82,6 +82,13 @@ async def test_requests_are_served_one_at_a_time_in_order_and_timed_from_their_a
     # nobody's work took long, but all had waited
     assert series['http_request_duration_seconds_bucket{le="0.05"}'] == 0
     assert series["http_request_duration_seconds_sum"] >= 4 * 0.05
+
+
+async def test_a_service_that_waits_for_others_serves_several_at_a_time() -> None:
+    both = threading.Barrier(2, timeout=5)
+    async with serving({"/": lambda _: both.wait() < 2}, threads=2) as (_, port):
+        answers = await asyncio.gather(get(port, "/"), get(port, "/"))
+    assert list(answers) == [(200, "true")] * 2
 
 
 async def test_who_waited_too_long_is_given_up_and_counted_as_late() -> None:

@@ -100,6 +100,12 @@ def _decisions() -> list[Panel]:
             ((rate(f"{_P}_holds_total", _W, _OPERATOR, "reason"), "{{reason}}"),),
         ),
         Panel(
+            "Looks between windows",
+            "Looks a second by what came of them: raised ones met a jump before its window was over.",
+            "reqps",
+            ((rate(f"{_P}_looks_total", _W, _OPERATOR, "result"), "{{result}}"),),
+        ),
+        Panel(
             "Conflicts",
             "Policies that only recommend because somebody else scales their workload.",
             "short",

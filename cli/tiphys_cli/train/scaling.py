@@ -93,5 +93,6 @@ def _transitions(served: ServedFrom, out: Path, errors: Console) -> Sequence[Tra
     errors.print(
         f"{pulled.new} new transitions, {len(pulled.transitions)} in all; "
         f"{pulled.lost} were dropped since the last time, {pulled.before} before the first"
+        + (f"; the oldest {pulled.forgotten} are forgotten now" if pulled.forgotten else "")
     )
     return pulled.transitions

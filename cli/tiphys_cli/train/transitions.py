@@ -21,6 +21,10 @@ _TIMEOUT_S = 20.0
 _PAGE = 1000
 _BODY_MAX_BYTES = 64 * 1024 * 1024
 _KEPT, _CURSORS = "transitions.jsonl", "transitions.cursors.json"
+KEPT_MAX = 100_000
+"""Seventeen days of one policy at 15 s, or as much of several: a kilobyte each, all of it read for every training."""
+_CURSORS_MAX = 256
+"""Each operator process has a log of its own; one whose cursor is forgotten is read anew, and what is read twice counts once."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Operators are asked at their addresses in the cluster: a proxy could not reach them, and would see the token."""
 
@@ -35,6 +39,8 @@ class Pulled:
     """Dropped by an operator after it was last read, before it was read again."""
     before: int
     """Dropped before it was read for the first time."""
+    forgotten: int = 0
+    """The oldest in the file, dropped now because it is full."""
 
 
 def read_file(path: Path) -> list[Transition]:
@@ -52,8 +58,11 @@ def read_file(path: Path) -> list[Transition]:
     return found
 
 
-def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pulled:
-    """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move."""
+def pull(url: str, token_file: Path | None, policy: str, directory: Path, keep: int = KEPT_MAX) -> Pulled:
+    """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move.
+
+    The file keeps the newest `keep` rows.
+    """
     kept, cursors = directory / _KEPT, directory / _CURSORS
     known: dict[str, int] = orjson.loads(cursors.read_bytes()) if cursors.exists() else {}
     old: list[Transition] = []
@@ -75,17 +84,32 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path) -> Pul
         while page.epoch == epoch:
             new += [entry.transition for entry in page.items]
             after = max(after, page.next)
+            known.pop(cursor, None)  # read last, forgotten last
             known[cursor] = after
             if after >= page.last:
                 break
             page = ask.page(after, _PAGE)
     directory.mkdir(parents=True, exist_ok=True)
-    with kept.open("ab") as file:
-        file.writelines(t.model_dump_json(by_alias=True).encode() + b"\n" for t in new)
-    partial = cursors.with_suffix(".part")
-    partial.write_bytes(orjson.dumps(known))
-    partial.replace(cursors)  # whole or not at all: half a file would end every later run
-    return Pulled((*old, *new), len(new), lost, before)
+    every = [*old, *new]
+    if (forgotten := max(len(every) - keep, 0)) == 0:
+        with kept.open("ab") as file:
+            file.writelines(map(_line, new))
+    else:
+        every = every[forgotten:]
+        _written(kept, b"".join(map(_line, every)))
+    _written(cursors, orjson.dumps(dict(list(known.items())[-_CURSORS_MAX:])))
+    return Pulled(every, len(new), lost, before, forgotten)
+
+
+def _line(transition: Transition) -> bytes:
+    return transition.model_dump_json(by_alias=True).encode() + b"\n"
+
+
+def _written(path: Path, data: bytes) -> None:
+    """Whole or not at all: half a file would end every later run."""
+    partial = path.with_suffix(".part")
+    partial.write_bytes(data)
+    partial.replace(path)
 
 
 def _cut(path: Path) -> None:

@@ -1,7 +1,8 @@
 """A service that does one request at a time, in order of arrival, as FaaS runtimes do; and answers scrapes meanwhile.
 
-The event loop stamps a request when it arrives; one thread works. A request that has waited longer than `give_up_s` is refused, so that a
-backlog cannot outlive the load, and counted by its latency like any other: given up is late, never lost.
+The event loop stamps a request when it arrives; one thread works (more, for a service that mostly waits for others). A request that has
+waited longer than `give_up_s` is refused, so that a backlog cannot outlive the load, and counted by its latency like any other: given up
+is late, never lost.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class _GivenUp(Exception):
 class WorkServer:
     """Paths and what each does."""
 
-    def __init__(self, routes: dict[str, Work], give_up_s: float = GIVE_UP_S) -> None:
+    def __init__(self, routes: dict[str, Work], give_up_s: float = GIVE_UP_S, threads: int = 1) -> None:
         self.metrics = RequestMetrics()
         self._routes, self._give_up_s = routes, give_up_s
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="work")
+        self._worker = ThreadPoolExecutor(threads, thread_name_prefix="work")
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> asyncio.Server:
@@ -99,9 +100,9 @@ class WorkServer:
         return work(query)
 
 
-def run(routes: dict[str, Work], host: str, port: int) -> None:
+def run(routes: dict[str, Work], host: str, port: int, threads: int = 1) -> None:
     """Serve until SIGTERM; requests that were taken are finished."""
-    asyncio.run(_run(WorkServer(routes), host, port))
+    asyncio.run(_run(WorkServer(routes, threads=threads), host, port))
 
 
 async def _run(server: WorkServer, host: str, port: int) -> None:

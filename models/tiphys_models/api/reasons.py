@@ -290,6 +290,8 @@ class MaskReason(StrEnum):
     """Some running pod delivered no samples: nothing shrinks."""
     ROLLING_OUT = "RollingOut"
     """Pods of two revisions run: nothing shrinks."""
+    JUST_RAISED = "JustRaised"
+    """CPU was raised between two windows: it stays until a window has been measured that began afterwards."""
     REFUSED_BY_SERVER = "RefusedByServer"
     """Admission said no for another reason."""
 

@@ -164,6 +164,13 @@ class Vertical(Api):
             "Defaults: up at once, tenfold in 15 s at most; down after 30 s, to half in 15 s at most; dead band (tolerance) 7 percent."
         ),
     )
+    between_windows: Literal["Raise", "Wait"] = Field(
+        default="Raise",
+        description=(
+            "Raise: where more arrives than fits and requests already wait longer than the objective, CPU grows before the window ends; "
+            "it takes objective.metrics.inFlight. Wait: sizes change at the end of a window only. Default Raise."
+        ),
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Vertical:

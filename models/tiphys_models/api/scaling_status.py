@@ -39,7 +39,7 @@ class LastDecision(Api):
     number: int = Field(default=0, ge=0, description="Counts the policy's decisions.")
     at: str = Field(max_length=64, json_schema_extra=_TIME, description="When.")
     phase: str = Field(max_length=63, description="Recommended, Held, Intended (about to be done), Done, Refused: the fate of `applied`.")
-    agent: str = Field(default="", max_length=63, description="Who decided.")
+    agent: str = Field(default="", max_length=63, description="Who decided; raise: CPU grew between two windows.")
     state_digest: str = Field(default="", max_length=64, description="Digest of what the agent saw.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the agent's weights; empty for rules.")
     window: Window | None = Field(default=None, description="What was measured.")
@@ -85,7 +85,7 @@ class LimitsMemory(Api):
 
 
 class Blocked(Api):
-    """A move that failed, not to be tried again before its time."""
+    """A move that failed, or undoes what was just done: not to be tried before its time."""
 
     move: str = Field(max_length=63, description="replicas-up, replicas-down, cpu-up or cpu-down.")
     bound: int = Field(ge=0, description="No further than so many pods or millicores.")
@@ -109,7 +109,9 @@ class ScalingMemory(Api):
     replicas: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of the number of pods.")
     cpu: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of CPU.")
     request_cpu_microseconds: int | None = Field(default=None, description="CPU time of a request, as last measured.")
-    blocked: list[Blocked] = Field(default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed.")
+    blocked: list[Blocked] = Field(
+        default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed or must wait."
+    )
     overridden: list[float] = Field(
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="When somebody else undid what was done, in the last hour."
     )

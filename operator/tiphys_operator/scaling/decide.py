@@ -210,7 +210,7 @@ def clamped_size(
         reasons.append(found.reason)
     if spec.vertical is not None:
         found = clamp(cpu_limits(spec.vertical), history_of(memory.cpu), steps(here.cpu_milli), steps(wanted.cpu_m), now_s)
-        size = size.model_copy(update={"cpu_milli": _milli(found, here)})
+        size = size.model_copy(update={"cpu_milli": milli_of(found, here)})
         update["cpu"] = memory_of(found.history)
         reasons.append(found.reason)
     return size, memory.model_copy(update=update), tuple(reasons)
@@ -223,7 +223,7 @@ def _at_bound(applied: Size, space: Room) -> bool:
     return (pods and applied.replicas >= space.bounds.max_replicas) or (cpu and applied.cpu_milli >= space.bounds.max_cpu_m)
 
 
-def _milli(found: Clamped, here: Size) -> int:
+def milli_of(found: Clamped, here: Size) -> int:
     """A hold keeps the size as it is, were it no multiple of a step."""
     return here.cpu_milli if found.value == steps(here.cpu_milli) else found.value * CPU_STEP_MILLI
 

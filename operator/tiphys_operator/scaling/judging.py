@@ -45,6 +45,10 @@ class Open:
     acts: bool
     """Whether the agent's decision is carried out: only then is it compared."""
     rule_size: Size
+    own_size: Size
+    """What the agent's own decision came to."""
+    raised: bool = False
+    """Whether CPU grew before the window was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,11 @@ class Judge:
 
         cost, gained = worth(here, late)
         if opened.acts:
+            # a raise between windows is nobody's merit: both are compared by what they had decided
+            own = opened.own_size if opened.raised else here
             demand_m = (window.arrived + _waiting(opened.state)) / window.length_s * opened.state.cpu_ms * self.rule.setting.headroom
-            rule_late = late_with(_capacity_m(opened.rule_size), late, _capacity_m(here), demand_m)
-            self.ahead.append(gained - worth(opened.rule_size, rule_late)[1])
+            rule_late = late_with(_capacity_m(opened.rule_size), late, _capacity_m(own), demand_m)
+            self.ahead.append(worth(own, late)[1] - worth(opened.rule_size, rule_late)[1])
         return Settled(opened, window.at_s, here, cost, late, gained)
 
     def open(self, policy: ScalingSeen, spec: ScalingPolicySpec, outcome: Outcome, *, acts: bool) -> None:
@@ -137,6 +143,7 @@ class Judge:
             digest=decision.model_digest,
             acts=acts,
             rule_size=applied,
+            own_size=decision.applied,
         )
 
     def hindered(self) -> None:
@@ -145,9 +152,18 @@ class Judge:
         if self._open is not None:
             self._open = replace(self._open, acts=False)
 
+    def raised(self) -> None:
+        """CPU grows before the window is over, as it would have under the rule: the window has two sizes and teaches no action."""
+        self._beside = None
+        if self._open is not None:
+            self._open = replace(self._open, raised=True)
+
     def transition(self, settled: Settled, key: str) -> Transition | None:
         """For the trainer: from the settled decision to the state that was decided for next; None if there is none."""
         opened, after = settled.opened, self._open
+        if opened.raised:
+            self.broken += 1
+            return None
         if after is None:
             return None
         action, off = self._nearest(opened, settled.here)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from tiphys_models.api.scaling_policy import SCALING_PATH
 from tiphys_models.clients.kube import KubeClient
@@ -20,9 +20,10 @@ from tiphys_operator.scaling.agents import AgentShelf, models_path
 from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
 from tiphys_operator.scaling.hands import Hands
 from tiphys_operator.scaling.metrics import ScalingError
+from tiphys_operator.scaling.raising import look_every_s
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.transition_log import TransitionLog
-from tiphys_operator.scaling.window import Running, WindowRunner
+from tiphys_operator.scaling.window import Running, WindowRunner, looks
 from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class ScalingLoop:
         )  # fmt: skip
         self._running: dict[str, Running] = {}
         self._due_s: dict[str, float] = {}
+        self._look_s: dict[str, float] = {}
+        """When each policy is looked at between its windows."""
         self._touched: set[str] = set()
         self._changed = asyncio.Event()
         self._limit = asyncio.Semaphore(_AT_ONCE)
@@ -85,12 +88,17 @@ class ScalingLoop:
         for uid in set(self._running) - set(self._cluster.policies):
             del self._running[uid]
             self._due_s.pop(uid, None)
+            self._look_s.pop(uid, None)
         policies = {uid: policy for uid, policy in self._cluster.policies.items() if not policy.deleting}
         due = [uid for uid, policy in policies.items() if self._due_s.setdefault(uid, self._first_s(policy)) <= now_s]
         touched, self._touched = self._touched, set()
         near = [uid for uid, policy in policies.items() if uid not in due and policy.namespace in touched]
+        glanced = [uid for uid, at_s in self._look_s.items() if at_s <= now_s and uid in policies and uid not in due]
         await _all(self._window(uid, policies[uid]) for uid in due)
-        await _all(self._align(uid, policies[uid]) for uid in near)
+        await _all(self._between(uid, self._runner.look) for uid in glanced)
+        await _all(self._between(uid, self._runner.align) for uid in near)
+        for uid in (*due, *glanced):
+            self._look_again(uid)
         if due:
             self._report()
 
@@ -107,15 +115,21 @@ class ScalingLoop:
             else:
                 self._said.pop(policy.key, None)
 
-    async def _align(self, uid: str, policy: ScalingSeen) -> None:
-        running = self._running.get(uid)
-        if running is None:
+    async def _between(self, uid: str, step: Callable[[ScalingSeen, Running], Awaitable[None]]) -> None:
+        running, policy = self._running.get(uid), self._cluster.policies.get(uid)
+        if running is None or policy is None:
             return
         async with self._limit:
             try:
-                await self._runner.align(policy, running)
+                await step(policy, running)
             except TiphysError as error:
                 self._failed(policy, error)
+
+    def _look_again(self, uid: str) -> None:
+        self._look_s.pop(uid, None)
+        policy = self._cluster.policies.get(uid)
+        if policy is not None and policy.spec is not None and looks(policy, policy.spec):
+            self._look_s[uid] = self._clock.monotonic_s() + look_every_s(policy.spec)
 
     def _failed(self, policy: ScalingSeen, error: TiphysError) -> None:
         if isinstance(error, LeaseLost):
@@ -137,7 +151,7 @@ class ScalingLoop:
         if self._touched:
             return 0.0
         now_s = self._clock.monotonic_s()
-        return max(min((due - now_s for due in self._due_s.values()), default=_IDLE_S), 0.0)
+        return max(min((due - now_s for due in (*self._due_s.values(), *self._look_s.values())), default=_IDLE_S), 0.0)
 
     async def _sleep(self, at_most_s: float, watches: Iterable[asyncio.Task[None]]) -> None:
         for watch in watches:

@@ -45,6 +45,19 @@ class ScalingError(StrEnum):
     WATCH = "watch-failed"
 
 
+class LookResult(StrEnum):
+    """Values of `result` in tiphys_operator_scaling_looks_total."""
+
+    CALM = "calm"
+    RAISED = "raised"
+    BOUNDED = "bounded"
+    """It would have grown, but for bounds, limits or masks."""
+    HINDERED = "hindered"
+    """Refused by admission, or somebody else scales it now."""
+    NOTHING_NEW = "nothing-new"
+    """No sample since the last window, or what a request takes is not known yet."""
+
+
 class ScalingMetrics:
     """Into the operator's registry; every label has all its values from the start."""
 
@@ -58,6 +71,7 @@ class ScalingMetrics:
         self.masks = Counter(f"{p}_masks", "Moves that were not possible in a window.", ["reason"], registry=r)
         self.steps = Counter(f"{p}_steps", "Changes carried out.", ["dimension", "direction"], registry=r)
         self.resizes = Counter(f"{p}_resizes", "Resizes of single pods.", ["result"], registry=r)
+        self.looks = Counter(f"{p}_looks", "Looks between two windows by what came of them.", ["result"], registry=r)
         self.windows = Counter(f"{p}_windows", "Measured windows by whether they kept the objective.", ["verdict"], registry=r)
         self.requests = Counter(f"{p}_requests", "Requests in measured windows.", registry=r)
         self.good = Counter(f"{p}_good_requests", "Those within their objective.", registry=r)
@@ -83,6 +97,8 @@ class ScalingMetrics:
                 self.steps.labels(dimension, direction)
         for result in ("done", "refused", "conflict"):
             self.resizes.labels(result)
+        for look in LookResult:
+            self.looks.labels(look)
         for verdict in VERDICTS:
             self.windows.labels(verdict)
         for result in ("recorded", "broken"):

@@ -15,6 +15,7 @@ from tiphys_models.domain.errors import Unavailable
 from tiphys_models.scaling.seen import HISTORY, RECENT
 from tiphys_models.scaling.state import Window
 from tiphys_operator.scaling.measured import Measured, Readings, Scope, measure
+from tiphys_operator.scaling.raising import Glimpse, glimpse
 from tiphys_operator.scaling.series import Series, parse_matrix
 from tiphys_operator.scaling.sources import Source, source_of
 from tiphys_operator.scaling.workload import ScaledPod
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 _SCRAPE_S = 15.0
 """Longest usual time between two samples: what a query reaches back beyond its windows."""
 _REMEMBERED_WINDOWS = 2
+_LOOK_BACK_S = 2.2 * _SCRAPE_S
+"""Two samples, however rare."""
 
 
 class WindowReader:
@@ -69,6 +72,21 @@ class WindowReader:
             self._rates.extend(await self._past(prometheus, found.windows[0].at_s, length_s))
         self._take(found.windows, length_s)
         return Measured(tuple(self._windows), found.problem, found.message, found.silent)
+
+    async def look(self, prometheus: PrometheusClient | None, pods: Sequence[ScaledPod]) -> Glimpse | None:
+        """What the newest samples say of the pods that run; None if they say nothing new."""
+        names = sorted(pod.name for pod in pods)
+        if prometheus is None or not names or not self._windows or not self._source.in_flight:
+            return None
+        try:
+            completed, flying = await asyncio.gather(
+                _series(prometheus, self._source.completed(names, _LOOK_BACK_S)),
+                _series(prometheus, self._source.flight(names, _LOOK_BACK_S)),
+            )
+        except Unavailable as error:
+            log.debug("a look between windows failed", extra={"fields": {"error": str(error)}})
+            return None
+        return glimpse(completed, flying, self._source.pod_label, names, self._windows[-1].at_s)
 
     def _take(self, windows: Sequence[Window], length_s: float) -> None:
         for window in windows:

@@ -85,9 +85,10 @@ def room(
             least = entry.bound
         elif entry.move == "cpu-up" and vertical:
             large = narrow("cpu-up", entry.bound, large, reason)
-        elif entry.move == "cpu-down" and vertical and entry.bound > small:
+        elif entry.move == "cpu-down" and vertical and (kept := min(entry.bound, cpu_m)) > small:
+            # never above what is there: a raise that was refused must not come back as a bound
             said.setdefault("cpu-down", reason)
-            small = entry.bound
+            small = kept
     replicas_up, cpu_up, down = _pending(pods, target, window, silent, spec.objective.percentile / 100)
     for move, held in (("replicas-up", replicas_up), ("cpu-up", cpu_up), ("replicas-down", down), ("cpu-down", down)):
         if held is not None:

@@ -61,6 +61,10 @@ class Source:
         """The histogram's counters."""
         return _query(f"{self.histogram}_bucket", self.matchers, self.pod_label, pods, span_s)
 
+    def completed(self, pods: Sequence[str], span_s: float) -> str:
+        """The counter of all requests."""
+        return _query(f"{self.histogram}_bucket", {**self.matchers, "le": "+Inf"}, self.pod_label, pods, span_s)
+
     def flight(self, pods: Sequence[str], span_s: float) -> str:
         """Requests taken and not yet answered; empty if there is no such gauge."""
         return _query(self.in_flight, self.matchers, self.pod_label, pods, span_s) if self.in_flight else ""

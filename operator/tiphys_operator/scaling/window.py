@@ -29,7 +29,9 @@ from tiphys_operator.scaling.conflicts import Conflict, conflict
 from tiphys_operator.scaling.decide import Outcome, View, current_size, overridden
 from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
 from tiphys_operator.scaling.judging import Judge, judge_of, judged_window
-from tiphys_operator.scaling.metrics import ScalingError, ScalingMetrics
+from tiphys_operator.scaling.measured import Measured
+from tiphys_operator.scaling.metrics import LookResult, ScalingError, ScalingMetrics
+from tiphys_operator.scaling.raising import Glimpse, known_cpu_ms, overrun, raised
 from tiphys_operator.scaling.reader import WindowReader
 from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place
@@ -94,6 +96,49 @@ class WindowRunner:
             return
         await self._actor.size(running.workload, status.desired.cpu_milli, shrink=False)
 
+    async def look(self, policy: ScalingSeen, running: Running) -> None:
+        """Between two windows: raise CPU in place where more arrives than fits. Everything else waits for the window's end."""
+        spec, reader, workload = policy.spec, running.reader, running.workload
+        if spec is None or reader is None or workload is None or not looks(policy, spec):
+            return
+        pods = self._cluster.owned(workload.target)
+        seen, now_s = await reader.look(self._prometheus, pods), self._clock.now_s()
+        cpu_ms = known_cpu_ms(policy, spec)
+        if seen is None or cpu_ms is None:
+            self._metrics.looks.labels(LookResult.NOTHING_NEW).inc()
+            return
+        view = View(workload.target, workload.shape, pods, Measured(), (), self._place(()))
+        if not overrun(spec, view, seen, cpu_ms):
+            self._metrics.looks.labels(LookResult.CALM).inc()
+            return
+        result = LookResult.BOUNDED
+        if raised(policy, spec, view, seen, now_s) is not None:
+            result = await self._raise(policy, spec, running, workload, seen)
+        self._metrics.looks.labels(result).inc()
+
+    async def _raise(self, policy: ScalingSeen, spec: ScalingPolicySpec, running: Running, workload: Workload, seen: Glimpse) -> LookResult:
+        """With everything that a window looks at before it acts."""
+        target, quotas = await asyncio.gather(self._target(policy, spec), self._quotas(policy.namespace))
+        if isinstance(target, Finding) or await self._conflict(policy, target) is not None:
+            return LookResult.HINDERED  # the window's end says why
+        running.workload = replace(workload, target=target)
+        pods, now_s = self._cluster.owned(target), self._clock.now_s()
+        view = View(target, workload.shape, pods, Measured(), (), self._place(quotas))
+        outcome = raised(policy, spec, view, seen, now_s)
+        if outcome is None:
+            return LookResult.BOUNDED
+        outcome = await self._actor.preflight(outcome, view)
+        done = await self._carry_out(policy, spec, view, outcome, running)
+        self._metrics.decisions.labels(done.decision.phase).inc()
+        if done.decision.phase != DecisionPhase.DONE:
+            return LookResult.HINDERED
+        if running.judge is not None:
+            running.judge.raised()
+        return LookResult.RAISED
+
+    def _place(self, quotas: Sequence[dict[str, object]]) -> Place:
+        return Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)
+
     async def _target(self, policy: ScalingSeen, spec: ScalingPolicySpec) -> Target | Finding:
         kind, name = spec.target_ref.kind, spec.target_ref.name
         try:
@@ -136,8 +181,7 @@ class WindowRunner:
         pods = self._cluster.owned(target)
         measured = await reader.read(self._prometheus, pods, self._clock.now_s())
         quotas = await self._quotas(policy.namespace)
-        place = Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)
-        view = View(target, workload.shape, pods, measured, reader.rates, place, found)
+        view = View(target, workload.shape, pods, measured, reader.rates, self._place(quotas), found)
         if (intent := _intent(policy, spec, self._clock.now_s())) is not None and found is None and not policy.paused:
             log.info("finishing what a predecessor intended", extra={"fields": {"policy": policy.key, "decision": intent.number}})
             outcome = Outcome(intent, policy.status.memory, None)
@@ -159,21 +203,28 @@ class WindowRunner:
             asked, outcome = outcome, await self._actor.preflight(outcome, view)
             if running.judge is not None and outcome is not asked:
                 running.judge.hindered()
-        sizes = sizing(pods, workload.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
+        await self._carry_out(policy, spec, view, outcome, running)
+
+    async def _carry_out(self, policy: ScalingSeen, spec: ScalingPolicySpec, view: View, outcome: Outcome, running: Running) -> Outcome:
+        """Write the intent down, act, write what was done; what became of it."""
+        found = view.conflict
+        sizes = sizing(view.pods, view.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
         finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view), chosen=_shown(running))
         written = await self._tell(policy, finding)
         back = outcome.memory.rolled_back
         if written is not None and back is not None and back != policy.status.memory.rolled_back:
             self._metrics.rollbacks.inc()
             log.warning("the rule takes over", extra={"fields": {"policy": policy.key, "why": back.message}})
-        if written is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
-            return
+        workload = running.workload
+        if written is None or workload is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
+            return outcome
         done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
         if done is not outcome:
             stopped = done.decision.phase == DecisionPhase.ABANDONED or done.decision.masked != outcome.decision.masked
             if running.judge is not None and stopped:
                 running.judge.hindered()
             await self._tell(written, replace(finding, outcome=done))
+        return done
 
     async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
         """With a note in memory if somebody else set the number of pods since our last step."""
@@ -260,6 +311,12 @@ def _shown(running: Running) -> Chosen | None:
     compared = len(judge.ahead)
     ahead = round(1000 * judge.mean_ahead) if compared else None
     return replace(chosen, seen=chosen.seen.model_copy(update={"compared": compared, "ahead_permille": ahead}))
+
+
+def looks(policy: ScalingSeen, spec: ScalingPolicySpec) -> bool:
+    """Whether a policy may be raised between windows."""
+    wanted = spec.vertical is not None and spec.vertical.between_windows == "Raise" and spec.objective.metrics.in_flight is not None
+    return wanted and _acts(policy, spec)
 
 
 def _acts(policy: ScalingSeen, spec: ScalingPolicySpec) -> bool:

@@ -131,3 +131,15 @@ async def test_a_lost_lease_ends_the_loop_before_anything_is_written() -> None:
         with pytest.raises(LeaseLost):
             await asyncio.wait_for(asyncio.shield(made.task), 5)
         assert server.writes == []
+
+
+async def test_a_policy_that_may_be_raised_is_looked_at_between_its_windows() -> None:
+    objective = {"latencyMilliseconds": 400, "metrics": {"inFlight": "requests_in_flight"}}
+    async with running(Server(**exactly(2, 200), objective=objective, intervalSeconds=5)) as made:
+
+        def looks() -> list[str]:
+            lines = made.metrics.render().decode().splitlines()
+            return [line for line in lines if line.startswith("tiphys_operator_scaling_looks_total{") and not line.endswith(" 0.0")]
+
+        await made.until(lambda: len(looks()) == 1)
+        assert made.server.writes.count("status") <= 2, "one window only"

@@ -18,8 +18,9 @@ from tiphys_cli.cluster.kind import images, measuring, monitoring, peers
 from tiphys_cli.cluster.kind.cluster import KindCluster, KindOptions
 from tiphys_cli.cluster.kind.release import timed, with_release
 from tiphys_cli.cluster.kind.scaling.lanes import LANES, missing, play_lane, request_cpu_s
+from tiphys_cli.cluster.kind.scaling.objects import APPS, FIBONACCI, App
 from tiphys_cli.cluster.kind.scaling.plan import Plan, draw
-from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row
+from tiphys_cli.cluster.kind.scaling.results import COLUMNS, claims, line, row, with_means
 from tiphys_cli.console import make_console, print_table
 from tiphys_cli.tools.programs import ToolError
 
@@ -30,6 +31,7 @@ def scaling(
     name: Annotated[str, typer.Option(help="name of the cluster; the one that runs is used and left running")] = "tiphys",
     lanes: Annotated[str, typer.Option(help=f"of {', '.join(LANES)}; played in this order")] = ",".join(LANES),
     agent: Annotated[str, typer.Option(help="who decides in the lane tiphys: an agent of tiphys bench scaling")] = "combined",
+    workload: Annotated[str, typer.Option(help=f"{' or '.join(APPS)}: three services, each scaled by itself")] = FIBONACCI.name,
     seeds: Annotated[str, typer.Option(help="one round of all lanes each")] = "0",
     seconds: Annotated[int, typer.Option(min=30, help="of a lane, after its warm-up")] = _USUAL.seconds,
     window: Annotated[int, typer.Option(min=5, help="seconds of a window; the shape's 15 s are shortened to it")] = _USUAL.window_s,
@@ -37,19 +39,19 @@ def scaling(
     markdown: Annotated[bool, typer.Option("--markdown", help="tables for a document")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="leave a cluster running that was made for this")] = False,
 ) -> None:
-    """Flash load on fibonacci-python under Tiphys, HPA, VPA and no autoscaler: windows within the SLO, cost, time until CPU was there."""
+    """Flash load on real services under Tiphys, HPA, VPA and no autoscaler: windows within the SLO, cost, time until CPU was there."""
     with timed() as phases:
         if window > seconds:
             raise ClusterError(f"--seconds {seconds} is less than one window of {window} s")
         plans = [Plan(seed=seed, window_s=window, seconds=seconds) for seed in _seeds(seeds)]
-        wanted = _lanes(lanes)
+        wanted, app = _lanes(lanes), _app(workload)
         options = KindOptions(name=name, keep=keep)
 
         def work(cluster: KindCluster) -> None:
             with phases.phase("autoscalers and metrics"):
                 absent = prepare(cluster, wanted)
             with phases.phase("lanes"):
-                result = compare(cluster, plans, wanted, agent, absent)
+                result = compare(cluster, app, plans, wanted, agent, absent)
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 (out / "result.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
@@ -84,26 +86,28 @@ def prepare(cluster: KindCluster, lanes: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], agent: str, failed: Mapping[str, str]) -> Result:
+def compare(cluster: KindCluster, app: App, plans: Sequence[Plan], lanes: Sequence[str], agent: str, failed: Mapping[str, str]) -> Result:
     """Play every lane with every seed; a lane whose autoscaler is not there is named, never made up."""
     begun_s, said, image = time.monotonic(), make_console(stderr=True), images.name_of("extender", Path())
     absent = {lane: why for lane in lanes if (why := failed.get(lane) or missing(cluster.api, lane))}
     for lane, why in absent.items():
         said.print(f"lane {lane} is missing: {why}", markup=False)
-    cpu_s = request_cpu_s(cluster, image)
-    said.print(f"a request takes {1000 * cpu_s:.2f} ms of CPU", markup=False)
+    cpu_s = request_cpu_s(cluster, app, image)
+    told = ", ".join(f"{name} {1000 * each:.2f}" for name, each in cpu_s.items())
+    said.print(f"ms of CPU that a request takes: {told}", markup=False)
     rows: list[Row] = []
     for plan in plans:
         load = draw(plan, cpu_s)
         for lane in lanes:
             if lane not in absent:
                 said.print(f"{plan.shape}, seed {plan.seed}: {lane}", markup=False)
-                rows.append(row(play_lane(cluster, lane, plan, load, image, agent), plan, load))
+                rows.append(row(play_lane(cluster, lane, plan, load, image, agent, app), plan, load))
     first = plans[0]
     inputs = {
         "agent": agent,
         "missing": absent,
-        "request_cpu_ms": round(1000 * cpu_s, 3),
+        "workload": app.name,
+        "request_cpu_ms": {name: round(1000 * each, 3) for name, each in cpu_s.items()},
         "window_s": first.window_s,
         "seconds": first.seconds,
         "warm_up_s": first.warm_up_s,
@@ -115,7 +119,7 @@ def compare(cluster: KindCluster, plans: Sequence[Plan], lanes: Sequence[str], a
 
 
 def _print(result: Result, *, markdown: bool) -> None:
-    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in result.rows], markdown=markdown)
+    print_table([title for title, _ in COLUMNS.values()], [line(each) for each in with_means(result.rows)], markdown=markdown)
     print_table(["claim", "value", "bound", "verdict"], [_claim(each) for each in result.claims], markdown=markdown)
 
 
@@ -131,6 +135,12 @@ def _lanes(text: str) -> list[str]:
     if unknown := [lane for lane in found if lane not in LANES]:
         raise ClusterError(f"--lanes: no lane is called {', '.join(unknown)}; there are {', '.join(LANES)}")
     return found
+
+
+def _app(name: str) -> App:
+    if name not in APPS:
+        raise ClusterError(f"--workload: {name!r} is none of {', '.join(APPS)}")
+    return APPS[name]
 
 
 def _claim(claim: Claim) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import yaml
@@ -15,7 +14,7 @@ from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import KubeCluster
 from tiphys_cli.cluster.errors import ApiError, ClusterError
 from tiphys_cli.cluster.kind import monitoring
-from tiphys_cli.cluster.kind.scaling.objects import DEPLOYMENTS, NAME, PATH, POLICIES, PORT, scaler, service
+from tiphys_cli.cluster.kind.scaling.objects import DEPLOYMENTS, POLICIES, PORT, App, scaler, service
 from tiphys_cli.cluster.kind.scaling.plan import Load, Plan, Start, start
 from tiphys_cli.cluster.kind.scaling.watching import Look, Samples, Watcher, samples_of
 from tiphys_cli.workloads.load import Sent, play
@@ -41,7 +40,8 @@ class Played:
     """Without the warm-up, timed from its end."""
     looks: Sequence[Look]
     granted: Samples
-    started: Start
+    started: Mapping[str, Start]
+    """By service."""
 
 
 def missing(api: ApiClient, lane: str) -> str:
@@ -61,37 +61,42 @@ def missing(api: ApiClient, lane: str) -> str:
     return missing(api, "hpa") if lane == "vpa" else ""
 
 
-def request_cpu_s(cluster: KubeCluster, image: str) -> float:
-    """CPU seconds that one request takes in a pod of this cluster, as the pod's own clock says."""
-    namespace = f"tiphys-scaling-{NAME}"
-    with Stage(cluster, namespace, image, Start(1, _CALIBRATION_M)) as stage:
-        (pod,) = stage.pods()
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics"
+def request_cpu_s(cluster: KubeCluster, app: App, image: str) -> dict[str, float]:
+    """CPU seconds that one request takes in each service's pod of this cluster, as the pods' own clocks say."""
+    namespace = f"tiphys-scaling-{app.name}"
+    with Stage(cluster, namespace, image, app, {part.name: Start(1, _CALIBRATION_M) for part in app.parts}) as stage:
 
-        def counted() -> tuple[float, float]:
-            status, body = cluster.api.raw("GET", path)
-            if status != 200:
-                raise ClusterError(f"{path} answered {status}")
-            series = parse(body.decode())
-            return series["process_cpu_seconds_total"], series["http_request_duration_seconds_count"]
+        def counted() -> dict[str, tuple[float, float]]:
+            found = {}
+            for name, pod in stage.pods().items():
+                path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics"
+                status, body = cluster.api.raw("GET", path)
+                if status != 200:
+                    raise ClusterError(f"{path} answered {status}")
+                series = parse(body.decode())
+                found[name] = series["process_cpu_seconds_total"], series["http_request_duration_seconds_count"]
+            return found
 
-        cpu_before, before = counted()
-        asyncio.run(play(list(np.arange(0, _CALIBRATION_S, 1 / _CALIBRATION_RPS)), stage.addresses(), PATH))
-        cpu_after, after = counted()
-    if after - before < _CALIBRATION_RPS * _CALIBRATION_S / 2:
-        raise ClusterError(f"only {after - before:.0f} calibration requests were answered")
-    return (cpu_after - cpu_before) / (after - before)
+        before = counted()
+        asyncio.run(play(list(np.arange(0, _CALIBRATION_S, 1 / _CALIBRATION_RPS)), stage.addresses(), app.path))
+        after = counted()
+    answered = after[app.parts[0].name][1] - before[app.parts[0].name][1]
+    if answered < _CALIBRATION_RPS * _CALIBRATION_S / 2:
+        raise ClusterError(f"only {answered:.0f} calibration requests were answered")
+    return {name: (after[name][0] - before[name][0]) / answered for name in after}
 
 
-def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: str, agent: str) -> Played:
+def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: str, agent: str, app: App) -> Played:
     """A namespace of its own, so that nobody inherits anything."""
-    namespace, begin = f"tiphys-scaling-{lane}", start(lane, load, plan.sizes)
-    with Stage(cluster, namespace, image, begin) as stage:
-        if (wanted := scaler(lane, namespace, plan, agent)) is not None:
-            cluster.api.create(*wanted)
+    namespace = f"tiphys-scaling-{lane}"
+    begin = {name: start(lane, load, plan.sizes, share) for name, share in load.shares.items()}
+    with Stage(cluster, namespace, image, app, begin) as stage:
+        for part in app.parts:
+            if (wanted := scaler(lane, namespace, plan, agent, part.name)) is not None:
+                cluster.api.create(*wanted)
         with Watcher(cluster.api, namespace) as watcher:
             begin_s = time.time() + load.warm_up_s
-            sent = asyncio.run(_play_and_check(cluster.api, lane, namespace, load, stage.addresses()))
+            sent = asyncio.run(_play_and_check(cluster.api, lane, namespace, load, stage.addresses(), app))
         span_s = round(time.time() - begin_s) + 10
         query = f'container_granted_cores{{namespace="{namespace}"}}[{span_s}s]'
         granted = samples_of(cluster.api.get(f"{monitoring.PROXY}/api/v1/query", query=query))
@@ -99,23 +104,26 @@ def play_lane(cluster: KubeCluster, lane: str, plan: Plan, load: Load, image: st
     return Played(lane, begin_s, counted, watcher.looks, granted, begin)
 
 
-async def _play_and_check(api: ApiClient, lane: str, namespace: str, load: Load, addresses: Sequence[tuple[str, int]]) -> list[Sent]:
-    playing = asyncio.create_task(play([float(due) for due in load.due_s], addresses, PATH))
+async def _play_and_check(
+    api: ApiClient, lane: str, namespace: str, load: Load, addresses: Sequence[tuple[str, int]], app: App
+) -> list[Sent]:
+    playing = asyncio.create_task(play([float(due) for due in load.due_s], addresses, app.path))
     if lane == "tiphys":
         await asyncio.sleep(max(load.warm_up_s - 2.0, 0.0))
-        status = (await asyncio.to_thread(api.get, f"{POLICIES.format(namespace)}/{NAME}")).get("status") or {}
-        decision = status.get("lastDecision") or {}
-        if decision.get("phase") not in _SETTLED_PHASES:
-            playing.cancel()
-            raise ClusterError(f"the policy does not act at the end of the warm-up: {decision or status}")
+        for part in app.parts:
+            status = (await asyncio.to_thread(api.get, f"{POLICIES.format(namespace)}/{part.name}")).get("status") or {}
+            decision = status.get("lastDecision") or {}
+            if decision.get("phase") not in _SETTLED_PHASES:
+                playing.cancel()
+                raise ClusterError(f"the policy of {part.name} does not act at the end of the warm-up: {decision or status}")
     return await playing
 
 
 class Stage:
-    """A namespace with the service, ready; taken away at the end."""
+    """A namespace with the services, ready; taken away at the end."""
 
-    def __init__(self, cluster: KubeCluster, namespace: str, image: str, begin: Start) -> None:
-        self._cluster, self._namespace, self._image, self._begin = cluster, namespace, image, begin
+    def __init__(self, cluster: KubeCluster, namespace: str, image: str, app: App, begin: Mapping[str, Start]) -> None:
+        self._cluster, self._namespace, self._image, self._app, self._begin = cluster, namespace, image, app, begin
 
     def __enter__(self) -> Stage:
         api = self._cluster.api
@@ -123,8 +131,9 @@ class Stage:
             self.__exit__()  # left by a run that was killed
         api.create("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
         try:
-            self._cluster.apply(yaml.safe_dump_all(service(self._image, self._begin)), self._namespace)
-            _until(self._ready, READY_S, f"{self._begin.pods} pods of {NAME} are ready")
+            objects = [each for part in self._app.parts for each in service(self._image, self._begin[part.name], part)]
+            self._cluster.apply(yaml.safe_dump_all(objects), self._namespace)
+            _until(self._ready, READY_S, f"all pods of {self._app.name} are ready")
         except BaseException:
             self.__exit__()
             raise
@@ -136,20 +145,22 @@ class Stage:
         _until(lambda: not api.items(pods), GONE_S, f"pods of {self._namespace} are gone")
         _until(lambda: not _there(api, f"/api/v1/namespaces/{self._namespace}"), GONE_S, f"{self._namespace} is gone")
 
-    def pods(self) -> list[str]:
-        """Names."""
-        return [pod["metadata"]["name"] for pod in self._cluster.api.items(f"/api/v1/namespaces/{self._namespace}/pods")]
+    def pods(self) -> dict[str, str]:
+        """By service, the last of each."""
+        found = self._cluster.api.items(f"/api/v1/namespaces/{self._namespace}/pods")
+        return {pod["metadata"]["labels"]["app"]: pod["metadata"]["name"] for pod in found}
 
     def addresses(self) -> list[tuple[str, int]]:
-        """The node port on every node; each leads to all pods."""
-        api = self._cluster.api
-        port = int(api.get(f"/api/v1/namespaces/{self._namespace}/services/{NAME}")["spec"]["ports"][0]["nodePort"])
+        """The first service's node port on every node; each leads to all pods."""
+        api, asked = self._cluster.api, self._app.parts[0].name
+        port = int(api.get(f"/api/v1/namespaces/{self._namespace}/services/{asked}")["spec"]["ports"][0]["nodePort"])
         nodes = api.items("/api/v1/nodes")
         return [(a["address"], port) for node in nodes for a in node["status"]["addresses"] if a["type"] == "InternalIP"]
 
     def _ready(self) -> bool:
-        found: dict[str, Any] = self._cluster.api.get(f"{DEPLOYMENTS.format(self._namespace)}/{NAME}").get("status") or {}
-        return int(found.get("readyReplicas") or 0) == self._begin.pods
+        path = DEPLOYMENTS.format(self._namespace)
+        found = {name: self._cluster.api.get(f"{path}/{name}").get("status") or {} for name in self._begin}
+        return all(int(found[name].get("readyReplicas") or 0) == begin.pods for name, begin in self._begin.items())
 
 
 def _there(api: ApiClient, path: str) -> bool:

@@ -1,7 +1,9 @@
-"""Objects of a lane: fibonacci as a Deployment behind a node port, and whoever scales it. Pure."""
+"""Objects of a lane: every service of a workload as a Deployment behind a node port, and whoever scales it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tiphys_cli.cluster.kind.autoscalers import HPA_PATH, VPA_PATH, horizontal_pod_autoscaler, vertical_pod_autoscaler
@@ -21,13 +23,42 @@ _USUAL_DOWN_S = {"pods": 300, "cpu": 30}
 """Stabilisation of windows of 15 s; shorter windows shorten it, for HPA too."""
 
 
-def service(image: str, start: Start, name: str = NAME, arguments: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One service, scaled by itself."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """What is played to."""
+
+    name: str
+    parts: tuple[Part, ...]
+    """The first is asked."""
+    path: str
+
+
+FIBONACCI = App(NAME, (Part(NAME),), PATH)
+HOTEL = App(
+    "hotel-app",
+    # the front end only waits for the other two: one request at a time would make it the bottleneck, whatever CPU it has
+    (Part("front", ("--threads", "16")), Part("geo"), Part("profile")),
+    "/?lat=37.78&lon=-122.42",
+)
+APPS: Mapping[str, App] = {app.name: app for app in (FIBONACCI, HOTEL)}
+
+
+def service(image: str, start: Start, part: Part = FIBONACCI.parts[0]) -> list[dict[str, Any]]:
     """A Deployment of one of our services and a node port that leads to its pods."""
+    name = part.name
     resources = {"cpu": f"{start.cpu_m}m", "memory": "64Mi"}
     container = {
         "name": "main",
         "image": image,
-        "command": ["python", "-m", "tiphys_cli.workloads", name, "--port", str(PORT), *arguments],
+        "command": ["python", "-m", "tiphys_cli.workloads", name, *part.arguments, "--port", str(PORT)],
         "ports": [{"containerPort": PORT}],
         "resources": {"requests": resources, "limits": resources},
         # Patient: a pod that is behind with its work is slow, not broken.
@@ -57,20 +88,20 @@ def service(image: str, start: Start, name: str = NAME, arguments: tuple[str, ..
     ]
 
 
-def scaler(lane: str, namespace: str, plan: Plan, agent: str) -> tuple[str, dict[str, Any]] | None:
+def scaler(lane: str, namespace: str, plan: Plan, agent: str, name: str = NAME) -> tuple[str, dict[str, Any]] | None:
     """The collection and the object that makes somebody scale; None where nobody does."""
     sizes = plan.sizes
     if lane == "tiphys":
-        return POLICIES.format(namespace), scaling_policy(plan, agent)
+        return POLICIES.format(namespace), scaling_policy(plan, agent, name)
     if lane == "hpa":
-        hpa = horizontal_pod_autoscaler(NAME, NAME, replicas=(1, sizes.hpa_most_pods), scale_down_window_s=_shortened(plan, "pods"))
+        hpa = horizontal_pod_autoscaler(name, name, replicas=(1, sizes.hpa_most_pods), scale_down_window_s=_shortened(plan, "pods"))
         return HPA_PATH.format(namespace), hpa
     if lane == "vpa":
-        return VPA_PATH.format(namespace), vertical_pod_autoscaler(NAME, NAME, cpu=(f"{sizes.least_m}m", f"{sizes.most_m}m"))
+        return VPA_PATH.format(namespace), vertical_pod_autoscaler(name, name, cpu=(f"{sizes.least_m}m", f"{sizes.most_m}m"))
     return None
 
 
-def scaling_policy(plan: Plan, agent: str) -> dict[str, Any]:
+def scaling_policy(plan: Plan, agent: str, name: str = NAME) -> dict[str, Any]:
     """Both dimensions, Active. What CPU a request takes is not told: it is measured."""
     sizes = plan.sizes
 
@@ -80,10 +111,10 @@ def scaling_policy(plan: Plan, agent: str) -> dict[str, Any]:
     return {
         "apiVersion": "tiphys.io/v1alpha1",
         "kind": "ScalingPolicy",
-        "metadata": {"name": NAME},
+        "metadata": {"name": name},
         "spec": {
             "mode": "Active",
-            "targetRef": {"kind": "Deployment", "name": NAME},
+            "targetRef": {"kind": "Deployment", "name": name},
             "objective": {
                 "latencyMilliseconds": round(1000 * OBJECTIVE.target_s),
                 "percentile": round(100 * OBJECTIVE.percentile),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,9 @@ class Load:
     """Every request, the warm-up's too."""
     warm_up_s: float
     cpu_s: float
-    """CPU seconds that a request takes."""
+    """CPU seconds that a request takes, in all services together."""
+    shares: Mapping[str, float]
+    """Of it, by service."""
 
     @property
     def base_cores(self) -> float:
@@ -105,8 +108,9 @@ class Load:
         return float(np.argmax(found)) * _TICK_S if found.any() else None
 
 
-def draw(plan: Plan, cpu_s: float) -> Load:
+def draw(plan: Plan, cpu_by_service: Mapping[str, float]) -> Load:
     """The shape's test split, so that no agent has seen it; Poisson arrivals."""
+    cpu_s = sum(cpu_by_service.values())
     quarters = math.ceil(plan.seconds * plan.haste / QUARTER_S)  # whole ones, so that a shorter run is the beginning of a longer one
     shape = make_shape(plan.shape, "test", plan.seed, quarters * QUARTER_S)
     at = np.arange(round(plan.seconds / _TICK_S)) * _TICK_S
@@ -115,7 +119,7 @@ def draw(plan: Plan, cpu_s: float) -> Load:
     every = np.concatenate([np.full(round(plan.warm_up_s / _TICK_S), rates[0]), rates])
     counts = rng.poisson(every * _TICK_S)
     due_s = np.sort((np.repeat(np.arange(len(every)), counts) + rng.random(counts.sum())) * _TICK_S)
-    return Load(rates, due_s, float(plan.warm_up_s), cpu_s)
+    return Load(rates, due_s, float(plan.warm_up_s), cpu_s, {name: each / cpu_s for name, each in cpu_by_service.items()})
 
 
 def rounded(cores: float) -> int:
@@ -131,13 +135,13 @@ class Start:
     cpu_m: int
 
 
-def start(lane: str, load: Load, sizes: Sizes) -> Start:
-    """What a lane begins with."""
-    begin = rounded(START_HEADROOM * load.base_cores)
+def start(lane: str, load: Load, sizes: Sizes, share: float = 1.0) -> Start:
+    """What a lane begins with, for a service that does this share of a request's work."""
+    begin = rounded(START_HEADROOM * load.base_cores * share)
     if lane == "hpa":
         return Start(-(-begin // sizes.hpa_pod_m), sizes.hpa_pod_m)
     if lane == "peak":
-        need = rounded(START_HEADROOM * load.peak_cores)
+        need = rounded(START_HEADROOM * load.peak_cores * share)
         pods = -(-need // sizes.most_m)
-        return Start(pods, rounded(need / pods / 1000))
+        return Start(pods, max(rounded(need / pods / 1000), sizes.least_m))
     return Start(1, max(begin, sizes.least_m))

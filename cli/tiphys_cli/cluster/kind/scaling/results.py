@@ -40,7 +40,7 @@ def row(played: Played, plan: Plan, load: Load) -> Row:
         "switches": used.switches,
         "restarts": used.restarts,
         "generator_late": fell_behind(played.sent),
-        "start": {"pods": played.started.pods, "cpu_m": played.started.cpu_m},
+        "start": {name: {"pods": begin.pods, "cpu_m": begin.cpu_m} for name, begin in played.started.items()},
     }
     return made | _after_the_jump(played, plan, load, kept)
 
@@ -86,6 +86,7 @@ def claims(rows: Sequence[Row], window_s: int) -> list[Claim]:
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "lane": ("scaled by", "{}"),
+    "seed": ("seed", "{}"),
     "slo_attained": ("windows within SLO", "{:.1%}"),
     "requests_attained": ("requests within SLO", "{:.1%}"),
     "never_served": ("never served", "{:.1%}"),
@@ -97,9 +98,31 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "in_place_s": ("in place after s", "{:.1f}"),
     "p90_back_s": ("p90 back after s", "{:.1f}"),
     "most_pods": ("most pods", "{}"),
-    "switches": ("switches", "{}"),
+    "switches": ("switches", "{:.0f}"),
     "restarts": ("restarts", "{}"),
 }
+
+
+_WORST_OF = ("most_pods", "restarts")
+
+
+def with_means(rows: Sequence[Row]) -> list[Row]:
+    """Of several seeds, a row more for every lane: means, and the most pods and restarts; nothing where a seed has nothing."""
+    lanes = list(dict.fromkeys(row["lane"] for row in rows))
+    if len(rows) == len(lanes):
+        return list(rows)
+    made: list[Row] = []
+    for lane in lanes:
+        mine = [row for row in rows if row["lane"] == lane]
+        mean: Row = {"lane": lane, "seed": "all"}
+        for key in COLUMNS.keys() - mean.keys():
+            found = [row[key] for row in mine]
+            if any(value is None for value in found):
+                mean[key] = None
+            else:
+                mean[key] = max(found) if key in _WORST_OF else sum(found) / len(found)
+        made.append(mean)
+    return [*rows, *made]
 
 
 def line(found: Row) -> list[str]:
