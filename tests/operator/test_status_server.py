@@ -88,13 +88,14 @@ async def test_metrics_are_in_the_text_format_with_all_labels_from_the_start(pro
 
 async def test_there_are_few_series_whatever_happens(probe: Probe) -> None:
     async def series() -> int:
-        return len([line for line in (await probe.get("/metrics"))[1].splitlines() if not line.startswith("#")])
+        lines = (await probe.get("/metrics"))[1].splitlines()
+        return len([line for line in lines if not line.startswith("#") and "_created" not in line])  # the operator switches those off
 
     at_first = await series()
     for index in range(1000):
         probe.metrics.count_policies({("Shadow", "True"): index, (f"mode-{index}", "True"): 1})
         probe.metrics.scaling.count([(f"mode-{index}", "True")], [f"reason-{index}"])
-    assert await series() == at_first < 300, "all there are, and all from the start"
+    assert await series() == at_first < 220, "all there are, and all from the start"
 
 
 async def test_transitions_are_paged_for_whoever_has_the_token(probe: Probe) -> None:
