@@ -122,7 +122,8 @@ def test_a_cell_has_a_row_for_every_policy_and_application_and_is_the_same_again
 def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
     made = rows()
     topology = {"offers": 74, "infeasible_when_empty": 0.0, "infeasible_by_application": {}}
-    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}}
+    workload = {"lambda_per_min": 60.0, "qps_an_antenna": 1000.0}
+    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}, "workload": workload}
     result = Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
     titles = [title for title, lines in made_tables(result) if lines]
     assert "full-edge: success/reject/failure, % by lambda" in titles

@@ -22,14 +22,17 @@ from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, w
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS
+from tiphys_models.binding.protocol import CEILING
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.kernel import empty_feasible
+from tiphys_models.sim.binding.packing import packed_share
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS, Scenario
 from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
 
 _EVENT_SEEDS = 3
 _ORACLE_SEEDS = 3
+_PACKED_SEEDS = 3
 _QUICK_HORIZON_S = 60.0
 
 
@@ -96,6 +99,7 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
     return {
         "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
         "workload": _workload(plan.seeds),
+        "packed_by_lambda": _packed(plan),
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
@@ -136,6 +140,20 @@ def _workload(seeds: Sequence[int]) -> Row:
         "qps_an_antenna": round(float(np.concatenate(asked).sum()) / per_antenna, 1),
         "qps_an_antenna_in_the_long_run": round(float(np.concatenate(frames).sum()) / per_antenna, 1),
     }  # fmt: skip
+
+
+def _packed(plan: Plan) -> dict[str, float]:
+    """Full-edge, by rate: the share of queries that perfect packing under the default ceiling would serve."""
+    world, found = make_topology("full-edge").world, {}
+    for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS)):
+        each = [
+            packed_share(
+                world, make_streams("test", seed, rate, horizon_s=plan.horizon_s), [0.35 * plan.horizon_s, 0.95 * plan.horizon_s], CEILING
+            )
+            for seed in plan.seeds[: 1 if plan.quick else _PACKED_SEEDS]
+        ]
+        found[f"{rate:g}"] = round(float(np.mean(each)), 4)
+    return found
 
 
 def _blind(blind: Blind) -> Row:

@@ -18,7 +18,10 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     """Topologies at every rate, applications, the arrivals of a file, scenarios; what is infeasible, whatever the policy."""
     default = [s for s in result.summary if s["scenario"] == "default" and s["application"] == "all"]
     poisson = [s for s in default if s["arrivals"] == "poisson"]
-    found: list[tuple[str, Sequence[Row]]] = [("infeasible in an empty system, %", list(_infeasible(result)))]
+    found: list[tuple[str, Sequence[Row]]] = [
+        ("infeasible in an empty system, %", list(_infeasible(result))),
+        ("what is asked", [result.inputs["workload"]]),
+    ]
     for topology in dict.fromkeys(s["topology"] for s in poisson):
         here = [s for s in poisson if s["topology"] == topology]
         found.append((f"{topology}: success/reject/failure, % by lambda", _triples(here, "lambda_per_min")))
@@ -37,6 +40,10 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     scenarios = [s for s in edge if s["application"] == "all"]
     found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
     found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
+    if packed := result.inputs.get("packed_by_lambda"):
+        found.append(
+            ("full-edge: what perfect packing would serve, % by lambda", [{rate: f"{100 * share:.1f}" for rate, share in packed.items()}])
+        )
     if shares := result.inputs.get("shares_of_oracle_gain"):
         found.append(("full-edge, lambda 60: shares of what the oracle gains", [{name: f"{value:.2f}" for name, value in shares.items()}]))
     return found

@@ -46,6 +46,6 @@ PRESETS = {
     p.name: p
     for p in (
         Preset("aset"),
-        Preset("aset-wide", lambdas=(20.0, 40.0, 60.0, 80.0, 110.0), effort=Effort(episodes=1), episodes=3, validation_seeds=(0, 1, 2)),
+        Preset("aset-wide", lambdas=(20.0, 60.0, 110.0), effort=Effort(episodes=1), episodes=4, validation_seeds=(0, 1, 2)),
     )
 }
