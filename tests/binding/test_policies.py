@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.binding.small import CLOUD, DELAYS, NAMES, OFFERS, TINY, stream, view
+from tests.binding.small import CLOUD, DELAYS, EDGE, NAMES, OFFERS, TINY, stream, view
 from tiphys_models.binding import kernels
-from tiphys_models.binding.learned import ScorePolicy
+from tiphys_models.binding.learned import TERMS, ScorePolicy
 from tiphys_models.binding.offers import Delay, Offer, Offers
-from tiphys_models.binding.protocol import Reason, View, bind
+from tiphys_models.binding.protocol import Reason, View, bind, candidates_of
 from tiphys_models.binding.registry import make_policy
 from tiphys_models.binding.rules import STATIC
 from tiphys_models.domain.errors import InvalidInput
@@ -58,6 +58,20 @@ def test_an_unmeasured_site_leaves_the_score_s_arithmetic_in_order() -> None:
     weights = np.where(np.arange(kernels.WEIGHTS) % 2, 0.1, -0.1)  # with opposite signs infinities would meet
     found = bind(ScorePolicy(weights), OFFERS, stream(), unmeasured)
     assert NAMES[found.offer].startswith("edge/")
+
+
+def test_what_others_may_bring_in_the_meantime_makes_a_small_offer_riskier_than_a_large_one() -> None:
+    offers = Offers([Offer(TINY, EDGE), Offer(TINY, CLOUD, 10)])
+    seen = View(offers.network_ms({"edge": Delay(1.0, 0.0), "remote": Delay(1.0, 0.0)}), np.array([70.0, 700.0]), np.ones(2, np.bool_))
+    hasty = candidates_of(offers, stream(max_delay_ms=18.0, rate_qps=1.0), seen)
+
+    def worths(crowd: float) -> np.ndarray:
+        weights = np.zeros(kernels.WEIGHTS)
+        weights[[TERMS.index("late"), TERMS.index("crowd")]] = 1.0, crowd
+        return np.asarray(ScorePolicy(weights).score(stream(), hasty))
+
+    lost = worths(0.0) - worths(1.0)
+    assert lost[0] > 3 * lost[1] > 0
 
 
 def test_a_query_of_twice_the_size_takes_twice_the_delay_and_load() -> None:

@@ -17,7 +17,7 @@ from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import agent_actions
 from tiphys_models.sim.binding.search import Course
 from tiphys_models.sim.binding.workloads import NAMES
-from tiphys_models.train.binding.agents import card_of, regress
+from tiphys_models.train.binding.agents import NEVER, card_of, chosen_margin, lower_bound, regress
 from tiphys_models.train.binding.clones import Lessons, gather
 from tiphys_models.train.binding.dqn import PaperPreset, train_paper
 from tiphys_models.train.binding.presets import Preset
@@ -61,3 +61,11 @@ def test_labels_compare_actions_on_the_same_future() -> None:
     assert lessons.advantages.shape == (3, len(ACTIONS))
     assert not lessons.advantages[:, 2].any()  # the base over itself
     assert lessons.advantages[:, 0] == pytest.approx(lessons.advantages[:, -1])  # a table of `closest` is `closest`
+
+
+def test_switching_is_taken_only_where_it_certainly_gains() -> None:
+    fixed = {NEVER: (0.80, 0.0)}
+    lucky = np.array([0.02, -0.01, 0.02, -0.01])  # gains in the mean, as much by chance as not
+    assert lucky.mean() > 0 > lower_bound(lucky)
+    assert chosen_margin(fixed | {0.0: (0.805, lower_bound(lucky))}) == NEVER
+    assert chosen_margin(fixed | {0.0: (0.81, 0.001), 0.1: (0.82, 0.004), 0.2: (0.83, -0.001)}) == 0.1

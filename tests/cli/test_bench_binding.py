@@ -119,10 +119,23 @@ def test_a_cell_has_a_row_for_every_policy_and_application_and_is_the_same_again
     assert everybody["blind-table"]["success"] == everybody["farthest"]["success"]  # a table of one policy is that policy
 
 
+@pytest.mark.parametrize("switches", [True, False])
+def test_the_fixed_action_of_an_agent_that_never_switched_is_not_printed_again(*, switches: bool) -> None:
+    made = rows()
+    if not switches:
+        made = [r for r in made if r["policy"] != "aset-fixed"] + [r | {"policy": "aset-fixed"} for r in made if r["policy"] == "aset"]
+    inputs = {"topologies": {}, "workload": {"lambda_per_min": 60.0}}
+    tables = dict(made_tables(Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), [])))
+    lines = [line["policy"] for line in tables["full-edge: success/reject/failure, % by lambda"]]
+    assert ("aset-fixed (seed 0)" in lines) is switches
+    assert "aset (seed 0)" in lines
+
+
 def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
     made = rows()
     topology = {"offers": 74, "infeasible_when_empty": 0.0, "infeasible_by_application": {}}
-    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}}
+    workload = {"lambda_per_min": 60.0, "qps_an_antenna": 1000.0}
+    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}, "workload": workload}
     result = Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
     titles = [title for title, lines in made_tables(result) if lines]
     assert "full-edge: success/reject/failure, % by lambda" in titles

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -22,14 +22,17 @@ from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, w
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS
+from tiphys_models.binding.protocol import CEILING
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.kernel import empty_feasible
+from tiphys_models.sim.binding.packing import packed_share
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS, Scenario
 from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
 
 _EVENT_SEEDS = 3
 _ORACLE_SEEDS = 3
+_PACKED_SEEDS = 3
 _QUICK_HORIZON_S = 60.0
 
 
@@ -95,7 +98,8 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
     speed = None if file is None else ANTENNAS * LAMBDA / 60 / file.rate_per_s
     return {
         "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
-        "workload": _workload(plan.seeds[0]),
+        "workload": _workload(plan.seeds),
+        "packed_by_lambda": _packed(plan),
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
@@ -125,11 +129,31 @@ def _topology(name: str, seed: int) -> Row:
     }  # fmt: skip
 
 
-def _workload(seed: int) -> Row:
-    streams = make_streams("test", seed, LAMBDA)
-    frames = streams.rate_qps * (streams.end_s - streams.start_s)
-    rate = float(frames.sum()) / HORIZON_S / ANTENNAS
-    return {"lambda_per_min": LAMBDA, "frames_a_stream": round(float(frames.mean()), 1), "qps_an_antenna": round(rate, 1)}
+def _workload(seeds: Sequence[int]) -> Row:
+    """What an antenna is asked at lambda 60: in the episode, where streams that begin late are cut off, and in the long run."""
+    streams = [make_streams("test", seed, LAMBDA) for seed in seeds]
+    asked = [s.rate_qps * (np.minimum(s.end_s, HORIZON_S) - s.start_s) for s in streams]
+    frames = [s.rate_qps * (s.end_s - s.start_s) for s in streams]
+    per_antenna = HORIZON_S * ANTENNAS * len(streams)
+    return {
+        "lambda_per_min": LAMBDA, "frames_a_stream": round(float(np.concatenate(frames).mean()), 1),
+        "qps_an_antenna": round(float(np.concatenate(asked).sum()) / per_antenna, 1),
+        "qps_an_antenna_in_the_long_run": round(float(np.concatenate(frames).sum()) / per_antenna, 1),
+    }  # fmt: skip
+
+
+def _packed(plan: Plan) -> dict[str, float]:
+    """Full-edge, by rate: the share of queries that perfect packing under the default ceiling would serve."""
+    world, found = make_topology("full-edge").world, {}
+    for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS)):
+        each = [
+            packed_share(
+                world, make_streams("test", seed, rate, horizon_s=plan.horizon_s), [0.35 * plan.horizon_s, 0.95 * plan.horizon_s], CEILING
+            )
+            for seed in plan.seeds[: 1 if plan.quick else _PACKED_SEEDS]
+        ]
+        found[f"{rate:g}"] = round(float(np.mean(each)), 4)
+    return found
 
 
 def _blind(blind: Blind) -> Row:

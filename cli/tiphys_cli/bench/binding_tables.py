@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tiphys_cli.bench.binding_play import FIXED_OF
 from tiphys_cli.bench.report import Result, Row
 
 _FIGURES = ("success", "reject", "failure")
@@ -16,9 +17,13 @@ def shown(policy: str, training_seed: int | None) -> str:
 
 def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     """Topologies at every rate, applications, the arrivals of a file, scenarios; what is infeasible, whatever the policy."""
-    default = [s for s in result.summary if s["scenario"] == "default" and s["application"] == "all"]
+    summary = _without_twins(result.summary)
+    default = [s for s in summary if s["scenario"] == "default" and s["application"] == "all"]
     poisson = [s for s in default if s["arrivals"] == "poisson"]
-    found: list[tuple[str, Sequence[Row]]] = [("infeasible in an empty system, %", list(_infeasible(result)))]
+    found: list[tuple[str, Sequence[Row]]] = [
+        ("infeasible in an empty system, %", list(_infeasible(result))),
+        ("what is asked", [result.inputs["workload"]]),
+    ]
     for topology in dict.fromkeys(s["topology"] for s in poisson):
         here = [s for s in poisson if s["topology"] == topology]
         found.append((f"{topology}: success/reject/failure, % by lambda", _triples(here, "lambda_per_min")))
@@ -29,7 +34,7 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
             (f"arrivals of {arrivals}", _triples(here, "arrivals")),
             (f"arrivals of {arrivals}: over the best static", _over(here, "arrivals")),
         ]
-    edge = [s for s in result.summary if s["topology"] == "full-edge" and s["arrivals"] == "poisson" and s["lambda_per_min"] == 60.0]
+    edge = [s for s in summary if s["topology"] == "full-edge" and s["arrivals"] == "poisson" and s["lambda_per_min"] == 60.0]
     applications = [s for s in edge if s["scenario"] == "default" and s["application"] != "all" and s["policy"] in _static(result)]
     found.append(
         ("full-edge, lambda 60: success of static policies by application, %", _triples(applications, "application", ("success",)))
@@ -37,9 +42,25 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     scenarios = [s for s in edge if s["application"] == "all"]
     found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
     found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
+    if packed := result.inputs.get("packed_by_lambda"):
+        found.append(
+            ("full-edge: what perfect packing would serve, % by lambda", [{rate: f"{100 * share:.1f}" for rate, share in packed.items()}])
+        )
     if shares := result.inputs.get("shares_of_oracle_gain"):
-        found.append(("full-edge, lambda 60: shares of what the oracle gains", [{name: f"{value:.2f}" for name, value in shares.items()}]))
+        told = {
+            name: f"{value:.2f}" for name, value in shares.items() if "-fixed" not in name or shares[name.replace("-fixed", "")] != value
+        }
+        found.append(("full-edge, lambda 60: shares of what the oracle gains", [told]))
     return found
+
+
+def _without_twins(summary: Sequence[Row]) -> list[Row]:
+    """The fixed action of an agent that never switched says the same again."""
+    means: dict[tuple[str, int | None], list[float]] = {}
+    for s in summary:
+        means.setdefault((s["policy"], s["training_seed"]), []).append(s["mean"])
+    twins = {(p, seed) for (p, seed), values in means.items() if p in FIXED_OF and values == means.get((FIXED_OF[p], seed))}
+    return [s for s in summary if (s["policy"], s["training_seed"]) not in twins]
 
 
 def _static(result: Result) -> set[str]:

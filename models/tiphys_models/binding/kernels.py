@@ -13,11 +13,13 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray
 
 CLOSEST, LOAD_BALANCING, FARTHEST, CHEAPER, RANDOM_LATENCY, RANDOM_LOAD, LEAST_IMPEDANCE, RELATIVE_LOAD, SCORE = range(9)
 """The paper's seven in its order, relative load balancing, the learned score."""
-WEIGHTS = 19
+WEIGHTS = 20
 """Of the score."""
+CROWD_QPS = 10.0
+"""Unit of the load that other access sites may bring to an offer before they are heard of."""
 QUICK_MS, NEAR_MS, TIGHT_MS = 15.0, 8.0, 8.0
 """Where the score's terms are down to a half: of processing, of the way, of what an offer leaves of the allowed delay."""
-VARIABILITY = 0.15
+VARIABILITY = 0.175
 """Of queues of periodic frames: waits are so much of a G/G/c queue's (`tiphys bench binding --calibrate`)."""
 LEAST_LOAD_QPS = 1.0
 """Random-load divides by the load: less than this counts as this."""
@@ -136,7 +138,8 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
 
     The price of a capacity rises with its use, and with how accurate, quick and near it is; large queries pay more than their load.
     Where it exceeds the chance, in proportion to the pressure on all that would suit, the offer is kept for others and the stream
-    declined. The other terms rank only. `learned.TERMS` names the weights.
+    declined. The chance counts with some load that other access sites bring before they are heard of, which small offers feel most.
+    The other terms rank only. `learned.TERMS` names the weights.
     """
     use, nearly_full = 1.0 - spare, 5.0 * np.maximum(0.2 - spare, 0.0)
     accurate = c.accuracy / 50.0
@@ -147,7 +150,7 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
     price = (w[0] + (w[1] + w[2] * accurate) * accurate + w[3] * quick + w[4] * fast) * use
     price += (w[5] + w[6] * quick + w[7] * fast) * nearly_full
     price *= 1.0 + w[9] * (c.size - 1.0)
-    chance = 1.0 - w[8] * expected_late(c, spare)
+    chance = 1.0 - w[8] * expected_late(c, spare - w[19] * CROWD_QPS / c.capacity_qps)
     able = suits(c)
     pressure = np.sum(np.where(able, c.load_qps, 0.0)) / (np.sum(np.where(able, c.capacity_qps, 0.0)) + 1e-9)
     ranked: FloatArray = (

@@ -17,14 +17,14 @@ from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
-SCHEMA = "binding-score/2"
+SCHEMA = "binding-score/3"
 TERMS = (
     "price", "price-accuracy", "price-accuracy2", "price-quick", "price-fast", "full", "full-quick", "full-fast", "late", "size",
-    "accuracy", "accuracy2", "quick", "fast", "processing", "near", "tight", "latency", "decline",
+    "accuracy", "accuracy2", "quick", "fast", "processing", "near", "tight", "latency", "decline", "crowd",
 )  # fmt: skip
 """What the weights of `kernels.worth` are of. `price` to `full-fast` make up the price: times use after binding, or times use beyond
 80 %. `late`: expected share of late queries. `size`: how much more a large query pays than its load. `decline`: how readily a price
-declines. The others only rank."""
+declines. `crowd`: load that others may bring in the meantime. The rest only rank."""
 
 
 @dataclass(frozen=True, slots=True)

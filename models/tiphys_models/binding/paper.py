@@ -20,8 +20,8 @@ from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray
 
 SCHEMA = "binding-paper/1"
-PLACES = 80
-"""The paper's number is not known; full-edge has 74 offers here."""
+PLACES = 96
+"""The paper's number is not known; full-edge has 88 offers here."""
 HISTORY = 8
 WIDTH = 3 * PLACES + BINS
 CHANNELS, KERNEL, DENSE = 64, 3, 128

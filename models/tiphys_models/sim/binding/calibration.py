@@ -11,7 +11,7 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.topology import make_topology
 from tiphys_models.sim.binding.workloads import make_streams
 
-GRID = (0.0, 0.05, 0.1, 0.125, 0.15, 0.175, 0.2, 0.3, 1.0)
+GRID = (0.0, 0.1, 0.15, 0.175, 0.2, 0.225, 0.25, 0.3, 1.0)
 LAMBDAS = (20.0, 60.0, 100.0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -15,7 +15,7 @@ from tiphys_models.sim.binding.choosers import Alternating, table_action
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
 from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
-from tiphys_models.sim.binding.topology import make_topology
+from tiphys_models.sim.binding.topology import Topology, make_topology
 from tiphys_models.sim.binding.workloads import APPLICATIONS, bursty_arrivals, make_streams
 
 Tell = Callable[[str], None]
@@ -37,14 +37,16 @@ class Course:
     """Arrivals: `workloads.bursty_arrivals` instead of Poisson."""
     scenario: Scenario = field(default=DEFAULT_SCENARIO)
 
+    def episodes(self, seeds: Sequence[int]) -> Iterator[tuple[Topology, Streams]]:
+        """What is played."""
+        for topology in self.topologies:
+            for rate in self.lambdas:
+                for seed in seeds:
+                    yield make_topology(topology), _streams(self.split, seed, rate, bursty=self.bursty)
+
     def play(self, make: Callable[[], Chooser], seeds: Sequence[int]) -> list[Records]:
         """All of them; a chooser of its own for each."""
-        return [
-            play(make_topology(t).world, _streams(self.split, seed, rate, bursty=self.bursty), make(), self.scenario)
-            for t in self.topologies
-            for rate in self.lambdas
-            for seed in seeds
-        ]
+        return [play(where.world, streams, make(), self.scenario) for where, streams in self.episodes(seeds)]
 
     def success(self, make: Callable[[], Chooser], seeds: Sequence[int]) -> float:
         """Mean over all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -16,10 +16,9 @@ from tiphys_models.binding.learned import TERMS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.nets.selection import Trunk
 from tiphys_models.sim.binding.choosers import Switching, Watcher, agent_actions
-from tiphys_models.sim.binding.episode import Action, Chooser, mean_success, play
+from tiphys_models.sim.binding.episode import Action, Fixed, play
 from tiphys_models.sim.binding.search import Course, Tell, fit_table
-from tiphys_models.sim.binding.topology import make_topology
-from tiphys_models.sim.binding.workloads import NAMES, make_streams
+from tiphys_models.sim.binding.workloads import NAMES
 from tiphys_models.sim.workloads import stream
 from tiphys_models.train.binding.clones import Lessons, gather
 from tiphys_models.train.binding.presets import Preset
@@ -52,30 +51,33 @@ def train(preset: Preset, seed: int, tell: Tell) -> Trained:
     weights = fit_score(preset.score_courses, rng, preset.effort, tell)
     table = fit_table(course, preset.table_seeds, weights=weights)
     actions = agent_actions(weights, table)
-    judge = Course(lambdas=preset.lambdas, split="validation")
-    fixed = {action.name: judge.fixed(action, preset.validation_seeds) for action in actions}
-    base = max(range(len(actions)), key=lambda k: fixed[actions[k].name])
-    tell(f"  best fixed action: {actions[base].name}, success {100 * fixed[actions[base].name]:.2f} %")
+    judges = tuple(Course(lambdas=preset.lambdas, split="validation", bursty=bursty) for bursty in (False, True))
+    fixed = {action.name: _of_fixed(judges, preset.validation_seeds, action) for action in actions}
+    base = max(range(len(actions)), key=lambda k: float(fixed[actions[k].name].mean()))
+    tell(f"  best fixed action: {actions[base].name}, success {100 * fixed[actions[base].name].mean():.2f} %")
     lessons = gather(course, preset, actions, base, rng)
     network, mean, scale = regress(lessons, preset, seed, tell)
     arrays = {"weights": weights, "table": np.array(table, np.float64), "mean": mean, "scale": scale}
     arrays |= {f"net.{i}.{part}": a for i, layer in enumerate(network) for part, a in zip(("weight", "bias"), layer, strict=True)}
-    found: dict[float, float] = {NEVER: fixed[actions[base].name]}
+    best = fixed[actions[base].name]
+    found = {NEVER: (float(best.mean()), 0.0)}
     for margin in preset.margins:
         agent = agent_of(preset.name, card_of(preset.name, base, margin), arrays)
-        found[margin] = _judge(judge, agent, actions, preset.validation_seeds)
-        tell(f"  margin {margin}: success {100 * found[margin]:.2f} %")
-    margin = max(found, key=found.__getitem__)
+        mine = _of_switching(judges, preset.validation_seeds, agent, actions)
+        found[margin] = float(mine.mean()), lower_bound(mine - best)
+        tell(f"  margin {margin}: success {100 * found[margin][0]:.2f} %, gains {100 * found[margin][1]:+.2f} points at least")
+    margin = chosen_margin(found)
     evidence = {
         "seed": seed, "lambdas": list(preset.lambdas), "labelled_windows": len(lessons.features), "base": actions[base].name,
         "margin": margin, "score": dict(zip(TERMS, weights.round(4).tolist(), strict=True)),
         "table": {app: ACTIONS[k] for app, k in zip(NAMES, table, strict=True)},
-        "validation_success": {name: round(value, 5) for name, value in fixed.items()},
-        "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, v in found.items()},
+        "validation_success": {name: round(float(each.mean()), 5) for name, each in fixed.items()},
+        "validation_success_by_margin": {("never" if m == NEVER else str(m)): round(v, 5) for m, (v, _) in found.items()},
+        "validation_gain_at_least": {str(m): round(low, 5) for m, (_, low) in found.items() if m != NEVER},
         "seconds": round(monotonic() - started, 1),
     }  # fmt: skip
     card = card_of(preset.name, base, margin).model_dump(include={"base", "margin", "applications"})
-    return Trained(preset.name, seed, arrays, card, evidence, found[margin])
+    return Trained(preset.name, seed, arrays, card, evidence, found[margin][0])
 
 
 def card_of(name: str, base: int, margin: float) -> AgentCard:
@@ -83,16 +85,28 @@ def card_of(name: str, base: int, margin: float) -> AgentCard:
     return AgentCard(name=name, policy=name, feature_schema=SCHEMA, sha256="0" * 64, base=base, margin=margin, applications=list(NAMES))
 
 
-def _judge(course: Course, agent: Agent, actions: tuple[Action, ...], seeds: tuple[int, ...]) -> float:
-    records = []
-    for topology in course.topologies:
-        where = make_topology(topology)
-        for rate in course.lambdas:
-            for seed in seeds:
-                streams = make_streams(course.split, seed, rate)
-                chooser: Chooser = Switching(agent, actions, Watcher(where.offers, streams))
-                records.append(play(where.world, streams, chooser, course.scenario))
-    return mean_success(records)
+def _of_fixed(courses: Sequence[Course], seeds: Sequence[int], action: Action) -> FloatArray:
+    """Success of every episode."""
+    return np.array([r.outcome.success for course in courses for r in course.play(lambda: Fixed(action), seeds)])
+
+
+def _of_switching(courses: Sequence[Course], seeds: Sequence[int], agent: Agent, actions: tuple[Action, ...]) -> FloatArray:
+    return np.array([
+        play(where.world, streams, Switching(agent, actions, Watcher(where.offers, streams)), course.scenario).outcome.success
+        for course in courses
+        for where, streams in course.episodes(seeds)
+    ])  # fmt: skip
+
+
+def lower_bound(gains: FloatArray) -> float:
+    """Of the mean of paired differences: two standard errors below it."""
+    return float(gains.mean() - 2 * gains.std(ddof=1) / np.sqrt(len(gains)))
+
+
+def chosen_margin(found: Mapping[float, tuple[float, float]]) -> float:
+    """By margin, its success and the lower bound of what switching gains: the best of those that certainly gain; NEVER if none does."""
+    certain = [margin for margin, (_, low) in found.items() if low > 0]
+    return max(certain, key=lambda margin: found[margin][0], default=NEVER)
 
 
 def regress(

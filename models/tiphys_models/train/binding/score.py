@@ -13,8 +13,8 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.search import Course, Tell
 from tiphys_models.train.binding.evolution import Evolution
 
-START = (0.4, 0.2, 0.1, 0.1, -0.1, 0.1, 0.4, 0.4, 0.6, 4.0, 0.5, 0.5, 0.4, 0.1, 0.0, 0.4, 0.3, 0.2, 1.5)
-SPREAD = (0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.4)
+START = (0.35, 0.0, 0.35, 0.1, 0.5, 0.2, 0.5, 0.6, 0.45, 3.8, 0.5, 0.45, 0.7, 0.0, 0.1, 0.45, -0.1, 0.2, 1.25, 1.0)
+SPREAD = (0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.4, 0.5)
 """In the order of `learned.TERMS`; about where earlier searches on training episodes ended."""
 RIVAL = STATIC_ACTIONS[-1]
 """Relative load: the best static policy almost everywhere."""
