@@ -150,7 +150,7 @@ def test_a_jump_is_met_in_place_between_two_windows(scene: Scene) -> None:
         decision = web.decision()
         assert (decision["number"], decision["agent"], decision["reasons"][0]) == (number + 1, "raise", "Backlog")
         assert (list(web.pods()), web.replicas()) == ([before], 1), "resized, not replaced"
-        assert operator.metric('tiphys_operator_scaling_looks_total{result="raised"}') == 1
+        assert operator.metric('tiphys_operator_scaling_raises_total{result="done"}') == 1
 
 
 def test_beside_an_hpa_it_only_recommends_and_says_so(scene: Scene) -> None:
