@@ -140,8 +140,10 @@ def test_a_jump_is_met_in_place_between_two_windows(scene: Scene) -> None:
     web.create(1, POOL)
     scene.service.rate = 20.0
     with scene.operator() as operator:
-        web.create_policy("Active", agent=BLIND, intervalSeconds=120)
-        scene.until(lambda: web.decision().get("phase") == "Done", "the first window has passed")
+        web.create_policy("Recommend", agent=BLIND)
+        scene.until(lambda: web.decision().get("phase") == "Recommended", "there are samples")
+        web.change_policy(mode="Active", intervalSeconds=120)
+        scene.until(lambda: web.decision().get("phase") == "Done", "a window has passed, the next one ends in two minutes")
         number = web.decision()["number"]
         (before,) = web.pods()
         scene.service.rate = 150.0  # takes 300m
