@@ -100,10 +100,10 @@ def _decisions() -> list[Panel]:
             ((rate(f"{_P}_holds_total", _W, _OPERATOR, "reason"), "{{reason}}"),),
         ),
         Panel(
-            "Looks between windows",
-            "Looks a second by what came of them: raised ones met a jump before its window was over.",
+            "Jumps between windows",
+            "Jumps seen a second before their window was over: CPU was raised, or something kept it from that.",
             "reqps",
-            ((rate(f"{_P}_looks_total", _W, _OPERATOR, "result"), "{{result}}"),),
+            ((rate(f"{_P}_raises_total", _W, _OPERATOR, "result"), "{{result}}"),),
         ),
         Panel(
             "Conflicts",

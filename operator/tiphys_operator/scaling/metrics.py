@@ -45,17 +45,12 @@ class ScalingError(StrEnum):
     WATCH = "watch-failed"
 
 
-class LookResult(StrEnum):
-    """Values of `result` in tiphys_operator_scaling_looks_total."""
+class RaiseResult(StrEnum):
+    """Values of `result` in tiphys_operator_scaling_raises_total."""
 
-    CALM = "calm"
-    RAISED = "raised"
-    BOUNDED = "bounded"
-    """It would have grown, but for bounds, limits or masks."""
+    DONE = "done"
     HINDERED = "hindered"
-    """Refused by admission, or somebody else scales it now."""
-    NOTHING_NEW = "nothing-new"
-    """No sample since the last window, or what a request takes is not known yet."""
+    """By bounds, limits or masks, by admission, or because somebody else scales the workload now."""
 
 
 class ScalingMetrics:
@@ -71,7 +66,7 @@ class ScalingMetrics:
         self.masks = Counter(f"{p}_masks", "Moves that were not possible in a window.", ["reason"], registry=r)
         self.steps = Counter(f"{p}_steps", "Changes carried out.", ["dimension", "direction"], registry=r)
         self.resizes = Counter(f"{p}_resizes", "Resizes of single pods.", ["result"], registry=r)
-        self.looks = Counter(f"{p}_looks", "Looks between two windows by what came of them.", ["result"], registry=r)
+        self.raises = Counter(f"{p}_raises", "Jumps seen between two windows by whether CPU was raised.", ["result"], registry=r)
         self.windows = Counter(f"{p}_windows", "Measured windows by whether they kept the objective.", ["verdict"], registry=r)
         self.requests = Counter(f"{p}_requests", "Requests in measured windows.", registry=r)
         self.good = Counter(f"{p}_good_requests", "Those within their objective.", registry=r)
@@ -97,8 +92,8 @@ class ScalingMetrics:
                 self.steps.labels(dimension, direction)
         for result in ("done", "refused", "conflict"):
             self.resizes.labels(result)
-        for look in LookResult:
-            self.looks.labels(look)
+        for raised in RaiseResult:
+            self.raises.labels(raised)
         for verdict in VERDICTS:
             self.windows.labels(verdict)
         for result in ("recorded", "broken"):

@@ -30,7 +30,7 @@ from tiphys_operator.scaling.decide import Outcome, View, current_size, overridd
 from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
 from tiphys_operator.scaling.judging import Judge, judge_of, judged_window
 from tiphys_operator.scaling.measured import Measured
-from tiphys_operator.scaling.metrics import LookResult, ScalingError, ScalingMetrics
+from tiphys_operator.scaling.metrics import RaiseResult, ScalingError, ScalingMetrics
 from tiphys_operator.scaling.raising import Glimpse, known_cpu_ms, overrun, raised
 from tiphys_operator.scaling.reader import WindowReader
 from tiphys_operator.scaling.resizing import sizing
@@ -105,36 +105,34 @@ class WindowRunner:
         seen, now_s = await reader.look(self._prometheus, pods), self._clock.now_s()
         cpu_ms = known_cpu_ms(policy, spec)
         if seen is None or cpu_ms is None:
-            self._metrics.looks.labels(LookResult.NOTHING_NEW).inc()
             return
         view = View(workload.target, workload.shape, pods, Measured(), (), self._place(()))
         if not overrun(spec, view, seen, cpu_ms):
-            self._metrics.looks.labels(LookResult.CALM).inc()
             return
-        result = LookResult.BOUNDED
-        if raised(policy, spec, view, seen, now_s) is not None:
-            result = await self._raise(policy, spec, running, workload, seen)
-        self._metrics.looks.labels(result).inc()
+        # first without asking the API server: an overload that bounds do not let grow lasts for many looks
+        possible = raised(policy, spec, view, seen, now_s) is not None
+        done = possible and await self._raise(policy, spec, running, workload, seen)
+        self._metrics.raises.labels(RaiseResult.DONE if done else RaiseResult.HINDERED).inc()
 
-    async def _raise(self, policy: ScalingSeen, spec: ScalingPolicySpec, running: Running, workload: Workload, seen: Glimpse) -> LookResult:
-        """With everything that a window looks at before it acts."""
+    async def _raise(self, policy: ScalingSeen, spec: ScalingPolicySpec, running: Running, workload: Workload, seen: Glimpse) -> bool:
+        """With everything that a window looks at before it acts; whether it was done."""
         target, quotas = await asyncio.gather(self._target(policy, spec), self._quotas(policy.namespace))
         if isinstance(target, Finding) or await self._conflict(policy, target) is not None:
-            return LookResult.HINDERED  # the window's end says why
+            return False  # the window's end says why
         running.workload = replace(workload, target=target)
         pods, now_s = self._cluster.owned(target), self._clock.now_s()
         view = View(target, workload.shape, pods, Measured(), (), self._place(quotas))
         outcome = raised(policy, spec, view, seen, now_s)
         if outcome is None:
-            return LookResult.BOUNDED
+            return False
         outcome = await self._actor.preflight(outcome, view)
         done = await self._carry_out(policy, spec, view, outcome, running)
         self._metrics.decisions.labels(done.decision.phase).inc()
         if done.decision.phase != DecisionPhase.DONE:
-            return LookResult.HINDERED
+            return False
         if running.judge is not None:
             running.judge.raised()
-        return LookResult.RAISED
+        return True
 
     def _place(self, quotas: Sequence[dict[str, object]]) -> Place:
         return Place(dict(self._cluster.nodes), dict(self._cluster.used_m), quotas)

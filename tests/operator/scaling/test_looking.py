@@ -63,8 +63,9 @@ class Jumpy(World):
         await life.runner.look(life.cluster.policies["p"], life.running)
 
 
-def looked(life: Life, result: str) -> bool:
-    return f'tiphys_operator_scaling_looks_total{{result="{result}"}} 1.0' in life.metrics.render().decode()
+def counted(life: Life) -> dict[str, float]:
+    shown = life.metrics.render().decode()
+    return {r: float(shown.split(f'scaling_raises_total{{result="{r}"}} ')[1].split()[0]) for r in ("done", "hindered")}
 
 
 async def test_a_jump_raises_cpu_before_the_window_is_over_intent_first() -> None:
@@ -80,7 +81,7 @@ async def test_a_jump_raises_cpu_before_the_window_is_over_intent_first() -> Non
     assert world.sizes() == [f"{decision['applied']['cpuMilli']}m"] * 2
     assert decision["applied"]["cpuMilli"] > before["applied"]["cpuMilli"]
     assert world.kube.deployment["spec"]["replicas"] == 2
-    assert looked(life, "raised")
+    assert counted(life) == {"done": 1, "hindered": 0}
     assert [e.reason for e in life.writer.events].count("Scaled") == 1
 
 
@@ -101,7 +102,7 @@ async def test_a_calm_look_writes_nothing_and_asks_the_api_server_nothing() -> N
     world.clock.advance(6)
     await world.glance(life)
     assert world.kube.writes == []
-    assert looked(life, "calm")
+    assert counted(life) == {"done": 0, "hindered": 0}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ async def test_a_pause_and_another_owner_stop_a_raise() -> None:
     ]
     await world.glance(life)
     assert world.kube.writes == []
-    assert looked(life, "hindered")
+    assert counted(life) == {"done": 0, "hindered": 1}
     world.kube.lists.clear()
     world.kube.policy["metadata"]["annotations"] = {"tiphys.io/paused": "true"}
     world.kube.policy["metadata"]["resourceVersion"] = "99"
@@ -161,7 +162,7 @@ async def test_bounds_that_leave_nothing_are_counted_and_ask_nobody() -> None:
     world.kube.missing = True
     await world.glance(life)
     assert world.kube.writes == []
-    assert looked(life, "bounded")
+    assert counted(life) == {"done": 0, "hindered": 1}
 
 
 async def test_a_prometheus_that_is_gone_changes_nothing() -> None:
@@ -171,7 +172,7 @@ async def test_a_prometheus_that_is_gone_changes_nothing() -> None:
     world.prometheus.down = True
     await world.glance(life)
     assert world.kube.writes == []
-    assert looked(life, "nothing-new")
+    assert counted(life) == {"done": 0, "hindered": 0}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
