@@ -88,7 +88,7 @@ def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]
     since = coming - starts[-1]
     lasts = agreeing > 1 and not np.isfinite(lengths[-1])
     two = slice(-3, -1) if lasts else slice(-2, None)
-    if agreeing < SURE and not _alike(levels[two], lengths[two], since):
+    if agreeing < SURE and not _alike(levels[two], lengths[two]):
         return float("nan"), float("nan"), 0.0
     period = float(np.mean(gaps[-agreeing:]))
     base, level = float(np.median(rates[-round(2 * period) :])), float(levels[-agreeing - 1 :].max())
@@ -101,10 +101,9 @@ def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]
     return level if touched else base, level if filled else base, min(agreeing, 4) / 4
 
 
-def _alike(levels: FloatArray, lengths: FloatArray, since: float) -> bool:
-    """Of two jumps, the second one begun so many windows ago; while it lasts, it is as long as it has lasted."""
-    second = lengths[1] if np.isfinite(lengths[1]) else since
-    return bool(abs(lengths[0] - second) <= _LENGTH and np.ptp(levels) <= _HEIGHT * levels.max())
+def _alike(levels: FloatArray, lengths: FloatArray) -> bool:
+    """Of two jumps; one that lasts is like none yet, for nobody may be left in the middle of it by a guess."""
+    return bool(np.ptp(lengths) <= _LENGTH and np.ptp(levels) <= _HEIGHT * levels.max())
 
 
 def _jump(rates: FloatArray, onset: int) -> tuple[float, float, float]:
