@@ -22,7 +22,7 @@ from tiphys_models.train.scaling.dqn import Learner
 from tiphys_models.train.scaling.presets import Preset
 from tiphys_models.train.scaling.served import Served
 
-MARGINS = (0.0, 0.005, 0.01, 0.02, 0.04)
+MARGINS = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
 VALIDATION_SEEDS = (0, 1, 2, 3)
 PROMISED = {**REQUIRED, "bursty": 0.92}
 """Share of windows that the default price keeps; of bursty ones 90 % are promised, but five hours of them differ by two points."""
