@@ -29,12 +29,12 @@ def test_the_fourth_jump_is_expected_to_the_window_and_its_end_too(period: float
     assert wrong <= 1
 
 
-def test_two_jumps_are_a_promise_if_they_are_alike() -> None:
-    rates = jumps(24.0, 5.0, 48)
-    assert recurrence(seen_of([state(*rates)])).confidence[0] == 0.25
-    higher = [1.5 * r if 28 <= i < 36 and r > 400 else r for i, r in enumerate(rates)]
-    longer = [rates[30] if 29 <= i < 40 else r for i, r in enumerate(rates)]
-    for unlike in (higher, longer):
+def test_three_jumps_are_a_promise_if_the_last_two_are_alike() -> None:
+    rates = jumps(24.0, 5.0, 72)
+    assert recurrence(seen_of([state(*rates)])).confidence[0] == 0.5
+    higher = [1.5 * r if 52 <= i < 60 and r > 400 else r for i, r in enumerate(rates)]
+    longer = [rates[54] if 53 <= i < 64 else r for i, r in enumerate(rates)]
+    for unlike in (rates[:48], higher, longer):
         assert recurrence(seen_of([state(*unlike)])).confidence[0] == 0
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.scaling.seen import Seen
 
-LEAST = 2
-"""Jumps."""
+LEAST = 3
+"""Jumps, two equal distances."""
 SURE = 3
 """Equal distances that need nothing else: chance alone rarely makes them."""
 MOST = 6
@@ -86,9 +86,8 @@ def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]
         agreeing += 1
     coming = float(len(rates))
     since = coming - starts[-1]
-    lasts = agreeing > 1 and not np.isfinite(lengths[-1])
-    two = slice(-3, -1) if lasts else slice(-2, None)
-    if agreeing < SURE and not _alike(levels[two], lengths[two]):
+    two = slice(-2, None) if np.isfinite(lengths[-1]) else slice(-3, -1)
+    if agreeing < LEAST - 1 or (agreeing < SURE and not _alike(levels[two], lengths[two])):
         return float("nan"), float("nan"), 0.0
     period = float(np.mean(gaps[-agreeing:]))
     base, level = float(np.median(rates[-round(2 * period) :])), float(levels[-agreeing - 1 :].max())
@@ -102,7 +101,7 @@ def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]
 
 
 def _alike(levels: FloatArray, lengths: FloatArray) -> bool:
-    """Of two jumps; one that lasts is like none yet, for nobody may be left in the middle of it by a guess."""
+    """Of two jumps that are over."""
     return bool(np.ptp(lengths) <= _LENGTH and np.ptp(levels) <= _HEIGHT * levels.max())
 
 
