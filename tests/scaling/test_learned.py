@@ -51,10 +51,24 @@ def test_multiples_peaks_and_expectations_size_what_they_say() -> None:
     held = decide(preferring(COMBINED, peak), after_a_peak)
     assert held.replicas * held.cpu_m == pytest.approx(0.6 * 600 / 0.6, abs=2)
     rates = jumps(24.0, 5.0, 5 + 3 * 24)
-    expected = len(COMBINED.actions) - 1
-    before_the_jump = decide(preferring(COMBINED, expected), state(*rates))
+    before_the_jump, saving = (
+        decide(preferring(COMBINED, COMBINED.actions.index(name)), state(*rates, replicas=3)) for name in ("expected", "expected x 0.95")
+    )
     assert before_the_jump.action == "expected"
     assert before_the_jump.replicas * before_the_jump.cpu_m > 3 * rates[-1] / 0.6
+    assert saving.replicas * saving.cpu_m == pytest.approx(0.95 * before_the_jump.replicas * before_the_jump.cpu_m, rel=0.03)
+
+
+def test_what_is_promised_lets_pods_go_at_the_end_of_a_jump() -> None:
+    keeping = moves_of("combined", PLAIN | {"keep": 4.0})
+    in_its_last_window = jumps(24.0, 5.0, 5 + 3 * 24 + 6, length=5.8)
+    rule, promised = (
+        decide(preferring(keeping, action), state(*in_its_last_window, replicas=3))
+        for action in (keeping.stay, keeping.actions.index("expected"))
+    )
+    assert rule.replicas > 1
+    assert promised.replicas == 1
+    assert promised.cpu_m < rule.cpu_m * rule.replicas / 3
 
 
 def test_pods_that_start_carry_nothing_yet() -> None:

@@ -29,6 +29,23 @@ def test_the_fourth_jump_is_expected_to_the_window_and_its_end_too(period: float
     assert wrong <= 1
 
 
+def test_three_jumps_are_a_promise_if_the_last_two_are_alike() -> None:
+    rates = jumps(24.0, 5.0, 72)
+    assert recurrence(seen_of([state(*rates)])).confidence[0] == 0.5
+    higher = [1.5 * r if 52 <= i < 60 and r > 400 else r for i, r in enumerate(rates)]
+    longer = [rates[54] if 53 <= i < 64 else r for i, r in enumerate(rates)]
+    for unlike in (rates[:48], higher, longer):
+        assert recurrence(seen_of([state(*unlike)])).confidence[0] == 0
+
+
+def test_who_saves_leaves_a_window_that_a_jump_hardly_fills() -> None:
+    for phase, fills in ((5.7, False), (5.3, True)):
+        rates = jumps(24.0, phase, 5 + 4 * 24)
+        found = recurrence(seen_of([state(*rates)]))
+        assert found.rate[0] > 700
+        assert (found.lean[0] > 700) == fills
+
+
 def test_random_jumps_are_not_believed_in() -> None:
     rng = np.random.default_rng(0)
     believed = 0

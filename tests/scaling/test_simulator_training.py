@@ -8,12 +8,14 @@ import pytest
 pytest.importorskip("torch")
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
-from tiphys_models.scaling.learned import moves_of
+from tiphys_models.scaling.learned import LearnedAgent, moves_of
 from tiphys_models.scaling.reward import GRADED, POD_PRICE
 from tiphys_models.scaling.settings import RULE
+from tiphys_models.selectors.network import Network
 from tiphys_models.train.scaling.dqn import Learner, Replay, _remember
 from tiphys_models.train.scaling.presets import PRESETS
 from tiphys_models.train.scaling.rollouts import Rollout, Step
+from tiphys_models.train.scaling.trainer import PROMISED, Judged, Trained
 
 COMBINED = moves_of("combined", {"headroom": RULE.headroom, "keep": float(RULE.keep), "pod_m": RULE.pod_m})
 SHORT = replace(PRESETS["combined"], groups=6, windows=20, scenarios=PRESETS["combined"].scenarios[:1])
@@ -60,8 +62,23 @@ def test_one_seed_one_network() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_short_course_learns_to_add_pods_when_they_are_full() -> None:
+def test_a_short_course_learns_to_take_idle_pods_away_and_to_hold_busy_ones() -> None:
     agent = Learner(PRESETS["q-table"], moves_of("q-table"), 0).train(lambda line: None)
     values = agent.values(np.eye(5))
-    assert values[4].argmax() == 2
     assert values[0].argmax() == 0
+    assert values[3].argmax() == 1
+
+
+def test_a_seed_that_keeps_what_is_promised_goes_before_a_cheaper_one() -> None:
+    keeping, cheaper = (
+        Judged({"bursty": over}, {12.0: dict.fromkeys(PROMISED, kept), 6.0: dict.fromkeys(PROMISED, 0.5)})
+        for over, kept in ((1.02, 0.98), (0.99, 0.94))
+    )
+    assert (keeping.price, keeping.missing(12.0)) == (12.0, 0)
+    assert cheaper.missing(12.0) == pytest.approx(3 * 0.03 + 0.01)
+    agent = LearnedAgent("combined", COMBINED, Network([]), True, 1.0)
+    trained = [
+        Trained(agent, seed, {}, {"mean_cost_over_rule": j.mean, "promised_windows_missing": j.missing(j.price)})
+        for seed, j in enumerate((cheaper, keeping))
+    ]
+    assert min(trained, key=lambda t: t.order).seed == 1

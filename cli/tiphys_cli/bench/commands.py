@@ -127,7 +127,7 @@ def placement(
             rewrite(path, blocks(result))
         return result
 
-    result = _guarded(work)
+    result = _guarded(work, docs if quick else None)
     from tiphys_cli.bench.placement_tables import tables  # noqa: PLC0415
 
     if out is not None:
@@ -203,7 +203,7 @@ def selection(
             rewrite(path, blocks(result))
         return result
 
-    result = _guarded(work)
+    result = _guarded(work, docs if quick else None)
     from tiphys_cli.bench.selection_tables import tables  # noqa: PLC0415
 
     if out is not None:
@@ -259,7 +259,7 @@ def scaling(
             rewrite(path, printed(result, tables(result)))
         return result
 
-    result = _guarded(work)
+    result = _guarded(work, docs if quick else None)
     from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
 
     _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
@@ -303,7 +303,7 @@ def binding(
             rewrite(path, blocks(result))
         return result
 
-    result = _guarded(work)
+    result = _guarded(work, docs if quick else None)
     from tiphys_cli.bench.binding_tables import made_tables  # noqa: PLC0415
 
     if out is not None:
@@ -332,7 +332,7 @@ def binder(
             rewrite(path, {"binder": markdown(result.rows)})
         return result
 
-    _finish(_guarded(work), json=json, out=out, check=check, plots={})
+    _finish(_guarded(work, docs if quick else None), json=json, out=out, check=check, plots={})
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
@@ -346,9 +346,11 @@ def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
     return numbers
 
 
-def _guarded(work: Callable[[Callable[[str], None]], Result]) -> Result:
+def _guarded(work: Callable[[Callable[[str], None]], Result], quick_docs: list[Path] | None = None) -> Result:
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
+        if quick_docs:
+            raise InvalidInput(f"--docs: a run with --quick is not for quoting, and {quick_docs[0]} is quoted")
         return work(errors.print)
     except InvalidInput as error:
         _end(errors, error, 2)

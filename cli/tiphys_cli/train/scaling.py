@@ -47,7 +47,7 @@ def train_scaling(
         errors.print(f"{name}, seed {seed}")
         results.append(train(preset, seed, errors.print))
         write(out, f"{name}-{seed}", results[-1])
-    best = min(results, key=lambda r: r.score)
+    best = min(results, key=lambda r: r.order)
     card = write(out, name, best, training_seeds=[r.evidence for r in results])
     Console(highlight=False).print(f"seed {best.seed} is the best by validation: {card}")
     return card
@@ -75,7 +75,7 @@ def _go_on(name: str, seeds: Sequence[int], out: Path, rounds: int | None, error
     for seed in seeds:
         errors.print(f"{name} from {base.name}, sha256 {agent.digest[:12]}, seed {seed}")
         results.append(continued(preset, seed, base, steps, errors.print, rounds or CONTINUED_ROUNDS))
-    best = min(results, key=lambda r: r.score)
+    best = min(results, key=lambda r: r.order)
     if not best.sound:
         refused = write(out, f"{name}-refused", best)
         before = best.evidence["base_mean_cost_over_rule"]

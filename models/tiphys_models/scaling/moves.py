@@ -12,7 +12,7 @@ from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.encoding import SCHEMA, WIDTH, encode, peak
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.recurrence import Recurrence, nothing_recurs, recurrence
-from tiphys_models.scaling.rules import Rule, RuleSetting, expected_rate, needed_m, pod_size
+from tiphys_models.scaling.rules import RuleSetting, expected_rate, needed_m, pod_size, pods_for, replicas_for
 from tiphys_models.scaling.seen import Seen
 
 
@@ -74,9 +74,17 @@ def _in_trouble(seen: Seen) -> BoolArray:
     return np.asarray((np.nan_to_num(seen.late[:, -1]) > 0.1) | (seen.waiting() > 0))
 
 
+_SAVING = 0.95
+"""Of what is promised, the least that has been seen to keep most windows: the rule's headroom is still in it."""
+_PROMISES = ("expected", f"expected x {_SAVING:g}", f"lean expected x {_SAVING:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Multiples:
-    """`combined`: a multiple of what the rule would buy; or headroom up to a share of the recent peak; or what recurring jumps promise."""
+    """`combined`: a multiple of what the rule would buy; or headroom up to a share of the recent peak; or what recurring jumps promise.
+
+    A promise goes both ways: it is the only action that keeps no pods for the last windows' highest rate.
+    """
 
     rule: RuleSetting
     multiples: tuple[float, ...] = (0.82, 0.9, 0.95, 1.0, 1.06, 1.15, 1.4, 2.0, 3.0)
@@ -88,7 +96,7 @@ class Multiples:
     @property
     def actions(self) -> tuple[str, ...]:
         """See `Moves`."""
-        return (*(f"rule x {m:g}" for m in self.multiples), *(f"peak x {p:g}" for p in self.peaks), "expected")
+        return (*(f"rule x {m:g}" for m in self.multiples), *(f"peak x {p:g}" for p in self.peaks), *_PROMISES)
 
     @property
     def stay(self) -> int:
@@ -107,20 +115,21 @@ class Multiples:
         """Less than the rule only while nothing waits and nothing is late; what is expected only where something recurs."""
         found = np.ones((len(look.seen), len(self.actions)), np.bool_)
         found[:, : self.stay] = ~_in_trouble(look.seen)[:, None]
-        found[:, -1] = look.again.confidence > 0
+        found[:, -len(_PROMISES) :] = look.again.confidence[:, None] > 0
         return found
 
     def take(self, look: Look, action: IntArray) -> Answers:
         """As the rule would, for another rate; but pods that have not started yet carry nothing, unless none has."""
-        seen, s, n = look.seen, self.rule, len(self.multiples)
-        rate = expected_rate(seen, s)
-        factor = np.concatenate([self.multiples, np.ones(len(self.peaks) + 1)])[action]
-        share = np.concatenate([np.zeros(n), self.peaks, [0.0]])[action]
-        wanted = np.maximum(rate * factor, share * peak(seen))
-        again = look.again.rate
-        wanted = np.where((action == len(self.actions) - 1) & ~np.isnan(again), np.nan_to_num(again), wanted)
-        needed = needed_m(seen, wanted, s.headroom)
-        replicas = Rule(s).sized(seen, needed).replicas
+        seen, s, n, none = look.seen, self.rule, len(self.actions) - len(_PROMISES), np.zeros(len(_PROMISES))
+        factor = np.concatenate([self.multiples, np.ones(len(self.peaks)), none])[action]
+        share = np.concatenate([np.zeros(len(self.multiples)), self.peaks, none])[action]
+        rates = np.maximum(expected_rate(seen, s) * factor, share * peak(seen))
+        again, rows = look.again, np.arange(len(seen))
+        promised = np.array([again.rate, again.rate * _SAVING, again.lean * _SAVING])[np.maximum(action - n, 0), rows]
+        trusts = (action >= n) & ~np.isnan(promised)
+        needed = needed_m(seen, np.where(trusts, promised, rates), s.headroom)
+        wanted = np.where(trusts, pods_for(seen, needed, s), replicas_for(seen, needed, s))
+        replicas = np.clip(wanted, seen.min_replicas, seen.max_replicas)
         serving = np.where(seen.ready > 0, np.minimum(replicas, seen.ready), replicas)
         return Answers(replicas, np.minimum(needed / serving + s.spare_m, seen.max_cpu_m))
 

@@ -1,7 +1,7 @@
 """Jumps that come again: the period, height and length of jumps in a service's own rates, and the rate they let expect next.
 
-A jump counts from the window in which the rate leaves its level. Only jumps whose last distances agree are believed in; nobody is told
-a period or a phase.
+A jump counts from the window in which the rate leaves its level. Jumps are believed in whose last distances agree; where those are few,
+the last two have to be equally high and long, too. Nobody is told a period or a phase.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.scaling.seen import Seen
 
 LEAST = 3
-"""Jumps, two equal distances: chance alone rarely makes them."""
+"""Jumps, two equal distances."""
+SURE = 3
+"""Equal distances that need nothing else: chance alone rarely makes them."""
 MOST = 6
 MEMORY = 480
 """Windows that are looked at: two hours of 15 s."""
@@ -22,8 +24,12 @@ _FACTOR = 1.4
 """A rate this far above the mean of the three windows before is a jump; and more than chance makes of few requests."""
 _TOLERANCE = 1.0
 """Windows a distance may be off."""
-_EARLY = 0.35
+_HEIGHT, _LENGTH = 0.12, 0.8
+"""Two jumps are alike if their heights differ by no more than this share, and their lengths by no more than this part of a window."""
+_EARLY = 0.1
 """Of a window: how much earlier and longer a jump is expected than it should be."""
+_FILLED = 0.4
+"""Of a window: what a jump has to fill before whoever saves is ready for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,9 @@ class Recurrence:
     """A row a service."""
 
     rate: FloatArray
-    """Expected in the coming window; NaN where nothing recurs."""
+    """To be ready for in the coming window, if a jump may touch it; NaN where nothing recurs."""
+    lean: FloatArray
+    """The same, but a jump that fills little of the window is left to the next one."""
     confidence: FloatArray
     """0 where nothing recurs, up to 1 with the number of distances that agree."""
     jumps: FloatArray
@@ -40,7 +48,8 @@ class Recurrence:
 
 def nothing_recurs(seen: Seen) -> Recurrence:
     """For agents that do not look."""
-    return Recurrence(np.full(len(seen), np.nan), np.zeros(len(seen)), np.zeros(len(seen)))
+    never = np.full(len(seen), np.nan)
+    return Recurrence(never, never, np.zeros(len(seen)), np.zeros(len(seen)))
 
 
 def recurrence(seen: Seen) -> Recurrence:
@@ -59,33 +68,41 @@ def recurrence(seen: Seen) -> Recurrence:
     first = high.copy()
     for back in (1, 2, 3):
         first[:, back:] &= ~high[:, :-back]
-    expected, confidence = np.full(len(seen), np.nan), np.zeros(len(seen))
+    expected, lean, confidence = np.full(len(seen), np.nan), np.full(len(seen), np.nan), np.zeros(len(seen))
     for i in range(len(seen)):
         onsets = np.flatnonzero(first[i])[-MOST:].astype(np.int64)
         if len(onsets) >= LEAST:
-            expected[i], confidence[i] = _expected(known[i], onsets)
+            expected[i], lean[i], confidence[i] = _expected(known[i], onsets)
     hours = np.maximum(measured.sum(axis=1), 1) * seen.window_s / 3600
-    return Recurrence(expected, confidence, first.sum(axis=1) / np.maximum(hours, 0.1))
+    return Recurrence(expected, lean, confidence, first.sum(axis=1) / np.maximum(hours, 0.1))
 
 
-def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float]:
-    """(rate, confidence) of the window after the last one."""
-    levels, starts, lengths = zip(*(_jump(rates, int(o)) for o in onsets), strict=True)
+def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]:
+    """(rate, lean rate, confidence) of the window after the last one."""
+    levels, starts, lengths = (np.array(c) for c in zip(*(_jump(rates, int(o)) for o in onsets), strict=True))
     gaps = np.diff(starts)
     agreeing = 1
     while agreeing < len(gaps) and np.ptp(gaps[-agreeing - 1 :]) <= 2 * _TOLERANCE:
         agreeing += 1
-    if agreeing < LEAST - 1:
-        return float("nan"), 0.0
-    period = float(np.mean(gaps[-agreeing:]))
-    coming, base = float(len(rates)), float(np.median(rates[-round(2 * period) :]))
-    ended = [length for length in lengths if np.isfinite(length)]
-    length = max(ended) if ended else 1.0
+    coming = float(len(rates))
     since = coming - starts[-1]
-    turn = since - period * np.floor((since + 1 + _EARLY) / period)
+    two = slice(-2, None) if np.isfinite(lengths[-1]) else slice(-3, -1)
+    if agreeing < LEAST - 1 or (agreeing < SURE and not _alike(levels[two], lengths[two])):
+        return float("nan"), float("nan"), 0.0
+    period = float(np.mean(gaps[-agreeing:]))
+    base, level = float(np.median(rates[-round(2 * period) :])), float(levels[-agreeing - 1 :].max())
+    ended = lengths[-agreeing - 1 :][np.isfinite(lengths[-agreeing - 1 :])]
+    length = float(np.median(ended)) if len(ended) else 1.0
     # the coming window is [turn, turn + 1) after the nearest jump, which may only be about to begin
-    inside = turn + 1 > -_EARLY and turn < length + _EARLY
-    return (max(levels[-agreeing - 1 :]) if inside else base), min(agreeing, 4) / 4
+    turn = since - period * np.floor((since + 1 + _EARLY) / period)
+    touched = turn + 1 > -_EARLY and turn < length + _EARLY
+    filled = min(turn + 1, length) - max(turn, 0.0) > _FILLED
+    return level if touched else base, level if filled else base, min(agreeing, 4) / 4
+
+
+def _alike(levels: FloatArray, lengths: FloatArray) -> bool:
+    """Of two jumps that are over."""
+    return bool(np.ptp(lengths) <= _LENGTH and np.ptp(levels) <= _HEIGHT * levels.max())
 
 
 def _jump(rates: FloatArray, onset: int) -> tuple[float, float, float]:
@@ -99,5 +116,6 @@ def _jump(rates: FloatArray, onset: int) -> tuple[float, float, float]:
     start = onset + 1 - float(share[0])
     if not len(below):
         return level, start, float("nan")
-    end = onset + int(below[0]) + float(share[below[0]])
-    return level, start, end - start
+    last = int(below[0])
+    filled = float(share[last]) + (float(share[last - 1]) if last > 1 else 1.0)
+    return level, start, onset + last - 1 + filled - start

@@ -68,10 +68,14 @@ def pod_size(seen: Seen, pod_m: float) -> FloatArray:
     return np.asarray(np.clip(pod_m, seen.min_cpu_m, seen.max_cpu_m))
 
 
+def pods_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:
+    """As many as the need takes."""
+    return np.asarray(np.maximum(np.ceil(needed / pod_size(seen, s.pod_m) - 1e-6), 1), np.int64)
+
+
 def replicas_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:
     """As many as the need takes, and as the highest rate of `keep` windows would."""
-    held = np.maximum(needed, highest(seen, s.keep) * s.headroom * seen.cpu_ms)
-    return np.asarray(np.maximum(np.ceil(held / pod_size(seen, s.pod_m) - 1e-6), 1), np.int64)
+    return pods_for(seen, np.maximum(needed, highest(seen, s.keep) * s.headroom * seen.cpu_ms), s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,8 @@ class Rule:
 
     def answer(self, seen: Seen) -> Answers:
         """See `ScalingAgent`."""
-        return self.sized(seen, needed_m(seen, expected_rate(seen, self.setting), self.setting.headroom))
-
-    def sized(self, seen: Seen, needed: FloatArray) -> Answers:
-        """Replicas by the rule, and the need spread over them."""
         s = self.setting
+        needed = needed_m(seen, expected_rate(seen, s), s.headroom)
         replicas = np.clip(replicas_for(seen, needed, s), seen.min_replicas, seen.max_replicas)
         return Answers(replicas, np.minimum(needed / replicas + s.spare_m, seen.max_cpu_m))
 

@@ -53,7 +53,7 @@ _PUBLISHED = {"prices": (1.0, 1.0), "dueling": False, "n_step": 1, "gamma": 0.99
 PRESETS = {
     p.name: p
     for p in (
-        Preset("combined", scenarios=_VARIED, prices=(0.2, 250.0), judged=FRONTIER),
+        Preset("combined", rounds=72, scenarios=_VARIED, prices=(0.2, 250.0), judged=FRONTIER),
         Preset(
             "dqn-vertical", shapes=("constant", "constant", "constant", *SHAPES), scale=(0.05, 0.4), scenarios=(_FEW_PODS,), pods=(1, 3),
             any_start=True, windows=120, prices=(1.0, 30.0), judged=(1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 15.0, 25.0),
