@@ -124,11 +124,14 @@ def test_the_fixed_action_of_an_agent_that_never_switched_is_not_printed_again(*
     made = rows()
     if not switches:
         made = [r for r in made if r["policy"] != "aset-fixed"] + [r | {"policy": "aset-fixed"} for r in made if r["policy"] == "aset"]
-    inputs = {"topologies": {}, "workload": {"lambda_per_min": 60.0}}
+    shares = {"aset-0": 0.5, "aset-fixed-0": 0.5}
+    inputs = {"topologies": {}, "workload": {"lambda_per_min": 60.0}, "shares_of_oracle_gain": shares}
     tables = dict(made_tables(Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), [])))
     lines = [line["policy"] for line in tables["full-edge: success/reject/failure, % by lambda"]]
     assert ("aset-fixed (seed 0)" in lines) is switches
     assert "aset (seed 0)" in lines
+    (told,) = tables["full-edge, lambda 60: shares of what the oracle gains"]
+    assert ("aset-fixed-0" in told, "aset-0" in told) == (switches, True)
 
 
 def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ def shown(policy: str, training_seed: int | None) -> str:
 
 def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     """Topologies at every rate, applications, the arrivals of a file, scenarios; what is infeasible, whatever the policy."""
-    summary = _without_twins(result.summary)
+    twins = _twins(result.summary)
+    summary = [s for s in result.summary if (s["policy"], s["training_seed"]) not in twins]
     default = [s for s in summary if s["scenario"] == "default" and s["application"] == "all"]
     poisson = [s for s in default if s["arrivals"] == "poisson"]
     found: list[tuple[str, Sequence[Row]]] = [
@@ -47,20 +48,18 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
             ("full-edge: what perfect packing would serve, % by lambda", [{rate: f"{100 * share:.1f}" for rate, share in packed.items()}])
         )
     if shares := result.inputs.get("shares_of_oracle_gain"):
-        told = {
-            name: f"{value:.2f}" for name, value in shares.items() if "-fixed" not in name or shares[name.replace("-fixed", "")] != value
-        }
+        silent = {f"{policy}-{seed}" for policy, seed in twins}
+        told = {name: f"{value:.2f}" for name, value in shares.items() if name not in silent}
         found.append(("full-edge, lambda 60: shares of what the oracle gains", [told]))
     return found
 
 
-def _without_twins(summary: Sequence[Row]) -> list[Row]:
-    """The fixed action of an agent that never switched says the same again."""
+def _twins(summary: Sequence[Row]) -> set[tuple[str, int | None]]:
+    """Fixed actions of agents that never switched: they say the same again."""
     means: dict[tuple[str, int | None], list[float]] = {}
     for s in summary:
         means.setdefault((s["policy"], s["training_seed"]), []).append(s["mean"])
-    twins = {(p, seed) for (p, seed), values in means.items() if p in FIXED_OF and values == means.get((FIXED_OF[p], seed))}
-    return [s for s in summary if (s["policy"], s["training_seed"]) not in twins]
+    return {(p, seed) for (p, seed), values in means.items() if p in FIXED_OF and values == means.get((FIXED_OF[p], seed))}
 
 
 def _static(result: Result) -> set[str]:

@@ -34,7 +34,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """Deadlines of a watch."""
+    """Deadlines and pace of a watch."""
 
     server_timeout_s: int = 300
     stall_s: float = 75.0
