@@ -81,11 +81,11 @@ def test_a_score_is_loaded_and_one_of_another_shape_refused(tmp_path: Path) -> N
 
 def test_a_score_declines_what_is_dearer_than_it_is_worth_but_nothing_idle() -> None:
     dear = ScorePolicy(weighted(price=1.5, late=1.0, decline=2.0))
-    for use, reason in ((0.0, Reason.BOUND), (0.4, Reason.BOUND), (0.7, Reason.NO_CAPACITY)):
+    for use, reason in ((0.0, Reason.BOUND), (0.6, Reason.BOUND), (0.85, Reason.NO_CAPACITY)):
         loads = {o.name: use * o.capacity_qps for o in OFFERS.all}
         assert bind(dear, OFFERS, stream(rate_qps=1.0), view(loads)).reason is reason
     thrifty = ScorePolicy(weighted(price=1.5, size=2.0, late=1.0, decline=2.0))
-    loads = {o.name: 0.65 * o.capacity_qps for o in OFFERS.all}
+    loads = {o.name: 0.8 * o.capacity_qps for o in OFFERS.all}
     assert [bind(thrifty, OFFERS, stream(rate_qps=1.0, size_kb=kb), view(loads)).reason for kb in (36.0, 48.0)] == [
         Reason.BOUND,
         Reason.NO_CAPACITY,
@@ -94,7 +94,7 @@ def test_a_score_declines_what_is_dearer_than_it_is_worth_but_nothing_idle() -> 
 
 def test_what_is_down_or_does_another_task_eases_no_price() -> None:
     dear = ScorePolicy(weighted(price=1.5, late=1.0, decline=2.0))
-    loads = {o.name: 0.7 * o.capacity_qps for o in OFFERS.all} | {"remote/face": 0.0, "remote/tiny": 0.0}
+    loads = {o.name: 0.9 * o.capacity_qps for o in OFFERS.all} | {"remote/face": 0.0, "remote/tiny": 0.0}
     wanted = stream(rate_qps=1.0, max_delay_ms=60.0)
     assert bind(dear, OFFERS, wanted, view(loads)).reason is Reason.BOUND
     assert bind(dear, OFFERS, wanted, view(loads, down=("remote/tiny",))).reason is Reason.NO_CAPACITY

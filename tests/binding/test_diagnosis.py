@@ -58,10 +58,10 @@ def test_a_stream_that_is_not_bound_is_told_what_is_in_the_way(changed: dict[str
 
 def test_what_a_policy_keeps_for_others_is_told_from_what_is_full() -> None:
     keeping = ScorePolicy(np.array([{"price": 1.5, "decline": 2.0}.get(term, 0.0) for term in TERMS]))
-    seen = view({o.name: 0.7 * o.capacity_qps for o in OFFERS.all})
+    seen = view({o.name: 0.85 * o.capacity_qps for o in OFFERS.all})
     found = diagnose(keeping, OFFERS, stream(rate_qps=1.0), seen)
     able = OFFERS.serves("detect")
     assert found.refused[KEPT][able].all()
     assert not found.refused[KEPT][~able].any()
     assert not found.feasible.any()
-    assert "all are kept for others (70 % of their capacity is in use" in why_none(found, stream(rate_qps=1.0))
+    assert "all are kept for others (85 % of their capacity is in use" in why_none(found, stream(rate_qps=1.0))

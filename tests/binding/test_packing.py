@@ -1,26 +1,46 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba")
 
-from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Fixed, play
-from tiphys_models.sim.binding.packing import packed_share
+from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Episode
+from tiphys_models.sim.binding.packing import Moment, moment_of, repacked_qps, served_qps, what_moving_gains
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.topology import make_topology
 from tiphys_models.sim.binding.workloads import make_streams
 
-
-def test_perfect_packing_serves_all_while_little_is_asked_and_fills_every_capacity_at_most() -> None:
-    world = make_topology("full-edge").world
-    assert packed_share(world, make_streams("train", 0, 2.0, horizon_s=60.0), [50.0], 0.9) == pytest.approx(1.0)
-    streams = make_streams("train", 0, 20.0, horizon_s=60.0)
-    live = (streams.start_s <= 50.0) & (streams.end_s > 50.0)
-    room_qps = 0.02 * float(world.columns.capacity_qps.sum())
-    served_qps = packed_share(world, streams, [50.0], 0.02) * float(streams.rate_qps[live].sum())
-    assert 0.5 * room_qps < served_qps < room_qps / 0.8  # the smallest queries have 0.8 of the profiled size
+WORLD = make_topology("full-edge").world
+RELATIVE_LOAD = STATIC_ACTIONS[-1]
 
 
-def test_no_policy_serves_more_than_perfect_packing() -> None:
-    world, streams = make_topology("full-edge").world, make_streams("train", 1, 60.0, horizon_s=120.0)
-    success = play(world, streams, Fixed(STATIC_ACTIONS[-1]), horizon_s=120.0).outcome.success
-    assert success < packed_share(world, streams, [30.0, 60.0, 90.0], 0.9) + 0.01
+def moment(rate: float) -> Moment:
+    streams = make_streams("train", 0, rate, horizon_s=60.0)
+    episode = Episode(WORLD, streams, horizon_s=60.0)
+    while not episode.over:
+        episode.window(RELATIVE_LOAD)
+    return moment_of(WORLD, streams, episode.state, 59.0)
+
+
+def test_what_is_served_at_a_moment_is_what_the_next_tick_counts() -> None:
+    streams = make_streams("train", 0, 60.0, horizon_s=61.0)
+    episode = Episode(WORLD, streams, horizon_s=61.0)
+    while episode.now_s < 60.0:
+        episode.window(RELATIVE_LOAD)
+    found = moment_of(WORLD, streams, episode.state, 60.0)
+    success = served_qps(WORLD, found, DEFAULT_SCENARIO) / float(found.rate_qps.sum())
+    assert episode.window(RELATIVE_LOAD, 1.0).success == pytest.approx(success, abs=0.02)
+
+
+def test_moving_streams_never_serves_less_and_under_load_serves_more() -> None:
+    found, rng = moment(100.0), np.random.default_rng(0)
+    before, bound = served_qps(WORLD, found, DEFAULT_SCENARIO), found.bound.copy()
+    assert repacked_qps(WORLD, found, DEFAULT_SCENARIO, rng) > 1.02 * before
+    assert (found.bound == bound).all()  # what was looked at is as it was
+
+
+def test_where_little_is_asked_there_is_nothing_to_gain() -> None:
+    asked, bound, moved = what_moving_gains(WORLD, make_streams("train", 0, 2.0, horizon_s=60.0), 60.0)
+    assert bound > 0.99 * asked
+    assert bound - 0.001 * asked < moved <= asked

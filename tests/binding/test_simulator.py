@@ -38,8 +38,8 @@ def streams(seed: int = 0, rate: float = 60.0) -> Streams:
 def one_offer(capacity_qps: float, sigma_ms: float = 0.0, replicas: int = 1) -> World:
     """One access site, one offer 1 ms away that takes 8 ms."""
     one = np.ones(1)
-    columns = kernels.Columns(capacity_qps * one, 8 * one, 30 * one, 40 * one, np.ones(1, np.uint64))
-    return World(columns, (1 + 2 * sigma_ms) * np.ones((1, 1)), np.ones((1, 1)), np.full((1, 1), sigma_ms), np.full(1, replicas))
+    columns = kernels.Columns(capacity_qps * one, 8 * one, 30 * one, 40 * one, np.ones(1, np.uint64), replicas * one)
+    return World(columns, (1 + 2 * sigma_ms) * np.ones((1, 1)), np.ones((1, 1)), np.full((1, 1), sigma_ms))
 
 
 def alike(count: int, rate_qps: float, max_delay_ms: float, lasts_s: float = HORIZON_S, application: int = 0) -> Streams:

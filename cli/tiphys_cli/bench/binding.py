@@ -22,17 +22,16 @@ from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, w
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.binding.agent import ACTIONS
-from tiphys_models.binding.protocol import CEILING
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.kernel import empty_feasible
-from tiphys_models.sim.binding.packing import packed_share
+from tiphys_models.sim.binding.packing import what_moving_gains
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMBDA, SENSITIVITY, UNSEEN_LAMBDAS, Scenario
 from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
 
 _EVENT_SEEDS = 3
 _ORACLE_SEEDS = 3
-_PACKED_SEEDS = 3
+_MOVED_SEEDS = 3
 _QUICK_HORIZON_S = 60.0
 
 
@@ -99,7 +98,7 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
     return {
         "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
         "workload": _workload(plan.seeds),
-        "packed_by_lambda": _packed(plan),
+        "if_streams_moved": _moved(plan, file),
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
@@ -142,17 +141,21 @@ def _workload(seeds: Sequence[int]) -> Row:
     }  # fmt: skip
 
 
-def _packed(plan: Plan) -> dict[str, float]:
-    """Full-edge, by rate: the share of queries that perfect packing under the default ceiling would serve."""
-    world, found = make_topology("full-edge").world, {}
-    for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS)):
+def _moved(plan: Plan, file: Arrivals | None) -> list[Row]:
+    """Full-edge: what relative load serves, and what would be served if all streams might move, at the same moments."""
+    world, seeds = make_topology("full-edge").world, plan.seeds[: 1 if plan.quick else _MOVED_SEEDS]
+    cells: list[tuple[str, float, Arrivals | None]] = [(f"{rate:g}", rate, None) for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS))]
+    cells += [(file.name, LAMBDA, file)] if file else []
+    found = []
+    for name, rate, arrivals in cells:
         each = [
-            packed_share(
-                world, make_streams("test", seed, rate, horizon_s=plan.horizon_s), [0.35 * plan.horizon_s, 0.95 * plan.horizon_s], CEILING
-            )
-            for seed in plan.seeds[: 1 if plan.quick else _PACKED_SEEDS]
+            what_moving_gains(world, make_streams("test", seed, rate, arrivals, horizon_s=plan.horizon_s), plan.horizon_s) for seed in seeds
         ]
-        found[f"{rate:g}"] = round(float(np.mean(each)), 4)
+        asked, bound, moved = np.sum(each, axis=0)
+        found.append({
+            "lambda_or_arrivals": name, "relative_load_pct": round(100 * bound / asked, 1), "moved_pct": round(100 * moved / asked, 1),
+            "points": round(100 * (moved - bound) / asked, 1),
+        })  # fmt: skip
     return found
 
 

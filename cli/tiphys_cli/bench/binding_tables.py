@@ -43,10 +43,8 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     scenarios = [s for s in edge if s["application"] == "all"]
     found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
     found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
-    if packed := result.inputs.get("packed_by_lambda"):
-        found.append(
-            ("full-edge: what perfect packing would serve, % by lambda", [{rate: f"{100 * share:.1f}" for rate, share in packed.items()}])
-        )
+    if moved := result.inputs.get("if_streams_moved"):
+        found.append(("full-edge: success if streams might move", moved))
     if shares := result.inputs.get("shares_of_oracle_gain"):
         silent = {f"{policy}-{seed}" for policy, seed in twins}
         told = {name: f"{value:.2f}" for name, value in shares.items() if name not in silent}

@@ -24,7 +24,7 @@ from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.selectors.network import Network, network_of, shapes_of
 
-SCHEMA = "binding-pooled/3"
+SCHEMA = "binding-pooled/4"
 WINDOW_S = 5.0
 LAYERS = ("antenna", "co", "dc", "cloud")
 ACCURACY_BANDS = (25.0, 40.0)

@@ -19,6 +19,8 @@ CROWD_QPS = 10.0
 """Unit of the load that other access sites may bring to an offer before they are heard of."""
 QUICK_MS, NEAR_MS, TIGHT_MS = 15.0, 8.0, 8.0
 """Where the score's terms are down to a half: of processing, of the way, of what an offer leaves of the allowed delay."""
+PRESSURE = 5.0
+"""How steeply the will to decline rises with the use of all that would suit: at 60 % it is a thirteenth of what it is when all is taken."""
 VARIABILITY = 0.175
 """Of queues of periodic frames: waits are so much of a G/G/c queue's (`tiphys bench binding --calibrate`)."""
 LEAST_LOAD_QPS = 1.0
@@ -33,6 +35,8 @@ class Columns(NamedTuple):
     accuracy: FloatArray
     profiled_kb: FloatArray
     hashes: HashArray
+    replicas: FloatArray
+    """They share a queue."""
 
 
 class Wish(NamedTuple):
@@ -63,6 +67,7 @@ class Candidates(NamedTuple):
     processing_ms: FloatArray
     """Of a profiled one."""
     accuracy: FloatArray
+    replicas: FloatArray
     draw: FloatArray
     """Uniform in (0, 1), from the stream's bits and the offer's."""
     max_delay_ms: float
@@ -92,6 +97,7 @@ def beside(columns: Columns, network_ms: FloatArray, load_qps: FloatArray, wish:
         size,
         columns.delay_ms,
         columns.accuracy,
+        columns.replicas,
         draws(wish.draw, columns.hashes),
         wish.max_delay_ms,
         wish.slack_ms,
@@ -164,16 +170,19 @@ def worth(c: Candidates, spare: FloatArray, w: FloatArray) -> FloatArray:
         + w[16] * tight
         + w[17] * np.minimum(c.latency_ms / c.max_delay_ms, 1.0)
     )
-    kept: FloatArray = np.where(chance > w[18] * pressure**2 * price, ranked, -np.inf)
+    kept: FloatArray = np.where(chance > w[18] * pressure**PRESSURE * price, ranked, -np.inf)
     return kept
 
 
 def expected_late(c: Candidates, spare: FloatArray) -> FloatArray:
-    """Share of the stream's queries that would wait longer than they may: an exponential tail, with the mean at the use after."""
+    """Share of the stream's queries that would wait longer than they may: an exponential tail, with the mean at the use after.
+
+    The mean is Sakasegawa's for a queue that all replicas serve, as in the simulator.
+    """
     left_ms = np.maximum(c.slack_ms - c.latency_ms, 0.0) + 0.1
     idle = np.maximum(spare, 0.02)
-    wait_ms = 1000.0 * VARIABILITY * (1.0 - idle) / (idle * c.capacity_qps) + 1e-6
-    late: FloatArray = (1.0 - idle) * np.exp(-left_ms / wait_ms)
+    steady = (1.0 - idle) ** (np.sqrt(2.0 * c.replicas + 2.0) - 1.0) / (idle * c.capacity_qps)
+    late: FloatArray = np.exp(-left_ms / (1000.0 * VARIABILITY * steady + 1e-6))
     return late
 
 

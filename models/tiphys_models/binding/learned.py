@@ -17,7 +17,7 @@ from tiphys_models.binding.protocol import BindingPolicy
 from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import FloatArray
 
-SCHEMA = "binding-score/3"
+SCHEMA = "binding-score/4"
 TERMS = (
     "price", "price-accuracy", "price-accuracy2", "price-quick", "price-fast", "full", "full-quick", "full-fast", "late", "size",
     "accuracy", "accuracy2", "quick", "fast", "processing", "near", "tight", "latency", "decline", "crowd",

@@ -85,6 +85,7 @@ class Offers:
             accuracy=np.array([o.variant.accuracy for o in self.all], np.float64),
             profiled_kb=np.array([o.variant.profiled_kb for o in self.all], np.float64),
             hashes=np.array([stable_hash(o.name) for o in self.all], np.uint64),
+            replicas=np.array([o.replicas for o in self.all], np.float64),
         )
         tasks = np.array([o.variant.task for o in self.all])
         self._serves: dict[str, BoolArray] = {str(task): np.asarray(tasks == task) for task in np.unique(tasks)}

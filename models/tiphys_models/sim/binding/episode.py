@@ -78,7 +78,7 @@ class Episode:
             added_qps=np.zeros(count),
             live=np.zeros(count, np.int64),
             backlog=np.zeros(offers),
-            free_s=np.zeros(int(world.replicas.sum())),
+            free_s=np.zeros(int(world.columns.replicas.sum())),
         )
         self.now_s = 0.0
         self.tally = np.zeros((len(APPLICATIONS), 4))

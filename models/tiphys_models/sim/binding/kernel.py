@@ -25,7 +25,6 @@ class World(NamedTuple):
     network_ms: FloatArray
     mean_ms: FloatArray
     sigma_ms: FloatArray
-    replicas: IntArray
 
 
 class Streams(NamedTuple):

@@ -1,41 +1,181 @@
-"""What perfect packing would serve: streams moved at every moment, in parts if need be, and queries that never wait. No policy can."""
+"""What could be served if streams might move: at one moment, all of them bound anew, with the waits that follow. Bound streams never
+move, so that a policy reaches this only by luck; the distance from relative load to it is what there is to win."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
-from tiphys_models.binding.kernels import Wish, beside, suits
-from tiphys_models.sim.binding.kernel import Streams, World
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Episode
+from tiphys_models.sim.binding.kernel import State, Streams, World
+from tiphys_models.sim.binding.queues import late_share, steady_wait_ms
+from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
+from tiphys_models.sim.compiled import compiled
+
+MOVES = 2000
+"""Tried for every live stream."""
+MOMENTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Of an episode, looked at."""
+_RELATIVE_LOAD = STATIC_ACTIONS[-1]
+_WARMTH_QPS = 5.0
+"""So much may be lost by a move at first; nothing at the end."""
 
 
-def packed_share(world: World, streams: Streams, times_s: Sequence[float], ceiling: float) -> float:
-    """Share of the queries that live streams ask for at these moments."""
-    found = [_served_and_asked(world, streams, at_s, ceiling) for at_s in times_s]
-    return float(sum(served for served, _ in found) / max(sum(asked for _, asked in found), 1e-9))
+class Moment(NamedTuple):
+    """Live streams beside all offers."""
+
+    rate_qps: FloatArray
+    added_qps: FloatArray
+    """[streams, offers], with the others."""
+    left_ms: FloatArray
+    """For waiting, if the way takes its mean."""
+    sigma_ms: FloatArray
+    suits: BoolArray
+    bound: IntArray
+    """The offer of every stream, or -1."""
 
 
-def _served_and_asked(world: World, streams: Streams, at_s: float, ceiling: float) -> tuple[float, float]:
-    """Queries a second. A linear programme: which part of every stream goes to which offer that suits it."""
+def moment_of(world: World, streams: Streams, state: State, at_s: float) -> Moment:
+    """As an episode left it at that time."""
     live = np.flatnonzero((streams.start_s <= at_s) & (streams.end_s > at_s))
-    rate, columns = streams.rate_qps[live], world.columns
-    offers, idle = len(columns.capacity_qps), np.zeros(len(columns.capacity_qps))
-    added = np.zeros((len(live), offers))
-    for row, i in enumerate(live):
-        wish = Wish(
-            streams.rate_qps[i], streams.size_kb[i], streams.max_delay_ms[i], streams.slack_ms[i], streams.min_accuracy[i], streams.draw[i]
-        )
-        c = beside(columns, world.network_ms[streams.access[i]], idle, wish)
-        added[row] = np.where(suits(c), c.added_qps, 0.0)
-    stream, offer = np.nonzero(added)
-    if not len(stream):
-        return 0.0, float(rate.sum())
-    parts = np.arange(len(stream))
-    loads = coo_array((added[stream, offer], (offer, parts)), (offers + len(live), len(parts)))
-    whole = coo_array((np.ones(len(parts)), (offers + stream, parts)), (offers + len(live), len(parts)))
-    limits = np.concatenate([ceiling * columns.capacity_qps, np.ones(len(live))])
-    solved = linprog(-rate[stream], A_ub=(loads + whole).tocsr(), b_ub=limits, bounds=(0, 1), method="highs")
-    return -float(solved.fun), float(rate.sum())
+    columns, access = world.columns, streams.access[live]
+    size = streams.size_kb[live, None] / columns.profiled_kb
+    processing_ms, slack_ms = columns.delay_ms * size, streams.slack_ms[live, None]
+    return Moment(
+        rate_qps=streams.rate_qps[live],
+        added_qps=streams.rate_qps[live, None] * size,
+        left_ms=slack_ms - 2.0 * world.mean_ms[access] - processing_ms,
+        sigma_ms=world.sigma_ms[access],
+        suits=(2.0 * world.network_ms[access] + processing_ms <= slack_ms) & (columns.accuracy >= streams.min_accuracy[live, None]),
+        bound=state.offer[live],
+    )
+
+
+def what_moving_gains(
+    world: World, streams: Streams, horizon_s: float, scenario: Scenario = DEFAULT_SCENARIO
+) -> tuple[float, float, float]:
+    """Queries a second, summed over MOMENTS of an episode of relative load: asked, served, served if all streams might move."""
+    episode, rng = Episode(world, streams, scenario, horizon_s), np.random.default_rng(0)
+    asked, bound, moved = 0.0, 0.0, 0.0
+    for share in MOMENTS:
+        while episode.now_s < share * horizon_s:
+            episode.window(_RELATIVE_LOAD)
+        moment = moment_of(world, streams, episode.state, episode.now_s)
+        asked += float(moment.rate_qps.sum())
+        bound += served_qps(world, moment, scenario)
+        moved += repacked_qps(world, moment, scenario, rng)
+    return asked, bound, moved
+
+
+def served_qps(world: World, moment: Moment, scenario: Scenario) -> float:
+    """Queries a second in time, as these streams are bound."""
+    return float(_served(world, moment, scenario.variability).sum())
+
+
+def repacked_qps(world: World, moment: Moment, scenario: Scenario, rng: np.random.Generator) -> float:
+    """The same after moving streams about, or rejecting them, by annealing."""
+    mine = moment._replace(bound=moment.bound.copy())
+    moves = MOVES * len(mine.rate_qps)
+    _anneal(world, mine, scenario.ceiling, scenario.variability, moves, rng)
+    return served_qps(world, mine, scenario)
+
+
+class _Packing(NamedTuple):
+    """By offer; written in place."""
+
+    load_qps: FloatArray
+    served_qps: FloatArray
+    members: IntArray
+    """[offers, streams]: the first `size` of a row are bound to it."""
+    size: IntArray
+    place: IntArray
+    """Of every stream, in its row."""
+
+
+@compiled
+def _in_time_qps(world: World, moment: Moment, stream: int, offer: int, load_qps: float, variability: float) -> float:
+    wait_ms = steady_wait_ms(load_qps, world.columns.capacity_qps[offer], world.columns.replicas[offer], variability)
+    late = late_share(moment.left_ms[stream, offer], moment.sigma_ms[stream, offer], wait_ms)
+    return float(moment.rate_qps[stream] * (1.0 - late))
+
+
+@compiled
+def _served(world: World, moment: Moment, variability: float) -> FloatArray:
+    """By offer."""
+    load = np.zeros(len(world.columns.capacity_qps))
+    for i in range(len(moment.bound)):
+        if moment.bound[i] >= 0:
+            load[moment.bound[i]] += moment.added_qps[i, moment.bound[i]]
+    served = np.zeros(len(load))
+    for i in range(len(moment.bound)):
+        o = moment.bound[i]
+        if o >= 0:
+            served[o] += _in_time_qps(world, moment, i, o, load[o], variability)
+    return served
+
+
+@compiled
+def _join(moment: Moment, packing: _Packing, i: int, o: int) -> None:
+    packing.load_qps[o] += moment.added_qps[i, o]
+    packing.place[i] = packing.size[o]
+    packing.members[o, packing.size[o]] = i
+    packing.size[o] += 1
+    moment.bound[i] = o
+
+
+@compiled
+def _leave(moment: Moment, packing: _Packing, i: int, o: int) -> None:
+    packing.load_qps[o] -= moment.added_qps[i, o]
+    packing.size[o] -= 1
+    last = packing.members[o, packing.size[o]]
+    packing.members[o, packing.place[i]] = last
+    packing.place[last] = packing.place[i]
+    moment.bound[i] = -1
+
+
+@compiled
+def _others_qps(world: World, moment: Moment, packing: _Packing, o: int, i: int, load_qps: float, variability: float) -> float:
+    """What this offer's streams but `i` would be served under that load."""
+    served = 0.0
+    for k in range(packing.size[o]):
+        j = packing.members[o, k]
+        if j != i:
+            served += _in_time_qps(world, moment, j, o, load_qps, variability)
+    return served
+
+
+@compiled
+def _anneal(world: World, moment: Moment, ceiling: float, variability: float, moves: int, rng: np.random.Generator) -> None:
+    """A random stream to a random offer that suits it, or to none: kept if that gains, or loses little while it is warm."""
+    count, offers = moment.added_qps.shape
+    members, size, place = np.full((offers, count), -1), np.zeros(offers, np.int64), np.zeros(count, np.int64)
+    packing = _Packing(np.zeros(offers), _served(world, moment, variability), members, size, place)
+    for i in range(count):
+        if moment.bound[i] >= 0:
+            _join(moment, packing, i, moment.bound[i])
+    for turn in range(moves):
+        i = int(rng.integers(0, count))
+        choices = np.flatnonzero(moment.suits[i])
+        drawn, old = rng.integers(0, len(choices) + 1), moment.bound[i]
+        to = choices[drawn] if drawn < len(choices) else -1
+        if to == old or (to >= 0 and packing.load_qps[to] + moment.added_qps[i, to] > ceiling * world.columns.capacity_qps[to]):
+            continue
+        left = joined = gained = 0.0
+        if old >= 0:
+            left = _others_qps(world, moment, packing, old, i, packing.load_qps[old] - moment.added_qps[i, old], variability)
+            gained += left - packing.served_qps[old]
+        if to >= 0:
+            load = packing.load_qps[to] + moment.added_qps[i, to]
+            joined = _others_qps(world, moment, packing, to, i, load, variability) + _in_time_qps(world, moment, i, to, load, variability)
+            gained += joined - packing.served_qps[to]
+        if gained < 0.0 and rng.random() >= math.exp(gained / (_WARMTH_QPS * (1.0 - turn / moves))):
+            continue
+        if old >= 0:
+            _leave(moment, packing, i, old)
+            packing.served_qps[old] = left
+        if to >= 0:
+            _join(moment, packing, i, to)
+            packing.served_qps[to] = joined

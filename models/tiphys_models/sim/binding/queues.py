@@ -37,11 +37,32 @@ def forget_ended(streams: Streams, state: State, now_s: float) -> None:
 
 
 @compiled
+def steady_wait_ms(load_qps: float, capacity_qps: float, replicas: float, variability: float) -> float:
+    """Sakasegawa's mean of a G/G/c queue."""
+    use = min(load_qps / capacity_qps, _FULL)
+    mean_ms: float = 1000.0 * variability * use ** (math.sqrt(2.0 * (replicas + 1.0)) - 1.0) / (1.0 - use) / capacity_qps
+    return mean_ms
+
+
+@compiled
+def late_share(left_ms: float, sigma_ms: float, wait_ms: float) -> float:
+    """Of queries with so much time to wait: an exponential wait, and a way that varies in both directions."""
+    late = 0.0
+    if left_ms < _FAR_SIGMAS * sigma_ms:
+        late = 0.5 * math.erfc(left_ms / (2.0 * max(sigma_ms, 1e-6)))  # both ways: sigma x sqrt 2
+    if left_ms <= 0.0:
+        return max(late, 0.5)
+    if left_ms < _FAR_WAITS * wait_ms:
+        late = min(late + math.exp(-left_ms / wait_ms), 1.0)
+    return late
+
+
+@compiled
 def tick(
     world: World, streams: Streams, state: State, t0: float, t1: float, variability: float, tally: FloatArray, work: FloatArray
 ) -> None:
     """One tick: fluid backlog, and on top the wait of a steady queue with so much variability, taken as exponential."""
-    capacity, replicas = world.columns.capacity_qps, world.replicas
+    capacity = world.columns.capacity_qps
     count = len(capacity)
     offered = np.zeros(count)
     for k in range(state.at[LIVE]):
@@ -62,9 +83,7 @@ def tick(
             after = most
         state.backlog[o] = after
         backlog_ms[o] = 500.0 * (before + after) / capacity[o]
-        use = min(offered[o] / (capacity[o] * (t1 - t0)), _FULL)
-        steady = use ** (math.sqrt(2.0 * (replicas[o] + 1.0)) - 1.0) / (1.0 - use) / capacity[o]  # Sakasegawa's G/G/c
-        wait_ms[o] = 1000.0 * variability * steady
+        wait_ms[o] = steady_wait_ms(offered[o] / (t1 - t0), capacity[o], world.columns.replicas[o], variability)
     for k in range(state.at[LIVE]):
         i = state.live[k]
         overlap = min(streams.end_s[i], t1) - max(streams.start_s[i], t0)
@@ -79,13 +98,7 @@ def tick(
         a = streams.access[i]
         delay = world.columns.delay_ms[o] * streams.size_kb[i] / world.columns.profiled_kb[o]
         left = streams.slack_ms[i] - 2.0 * world.mean_ms[a, o] - delay - backlog_ms[o]
-        late = 0.0
-        if left < _FAR_SIGMAS * world.sigma_ms[a, o]:
-            late = 0.5 * math.erfc(left / (2.0 * max(world.sigma_ms[a, o], 1e-6)))  # both ways: sigma x sqrt 2
-        if left <= 0.0:
-            late = max(late, 0.5)
-        elif left < _FAR_WAITS * wait_ms[o]:
-            late = min(late + math.exp(-left / wait_ms[o]), 1.0)
+        late = late_share(left, world.sigma_ms[a, o], wait_ms[o])
         tally[app, DROPPED] += queries * dropped[o]
         tally[app, LATE] += queries * (1.0 - dropped[o]) * late
         tally[app, SUCCESS] += queries * (1.0 - dropped[o]) * (1.0 - late)
@@ -136,7 +149,8 @@ def events(
         if state.offer[i] >= 0:
             a, o = streams.access[i], state.offer[i]
             out_ms[q] = max(world.mean_ms[a, o] + world.sigma_ms[a, o] * rng.normal(), 0.0)
-    first = np.cumsum(world.replicas) - world.replicas
+    replicas = world.columns.replicas.astype(np.int64)
+    first = np.cumsum(replicas) - replicas
     for q in np.argsort(times + out_ms / 1000.0):
         i = int(owners[q])
         o, app = state.offer[i], streams.application[i]
@@ -147,7 +161,7 @@ def events(
         arrives = times[q] + out_ms[q] / 1000.0
         work[o, OFFERED] += state.added_qps[i] / streams.rate_qps[i]
         server = first[o]
-        for s in range(first[o], first[o] + world.replicas[o]):
+        for s in range(first[o], first[o] + replicas[o]):
             if state.free_s[s] < state.free_s[server]:
                 server = s
         wait_s = max(state.free_s[server] - arrives, 0.0)
@@ -155,7 +169,7 @@ def events(
             tally[app, DROPPED] += 1.0
             continue
         eta = streams.size_kb[i] / world.columns.profiled_kb[o]
-        state.free_s[server] = arrives + wait_s + eta * world.replicas[o] / world.columns.capacity_qps[o]
+        state.free_s[server] = arrives + wait_s + eta * replicas[o] / world.columns.capacity_qps[o]
         work[o, RESPONSES] += 1.0
         back_ms = max(world.mean_ms[a, o] + world.sigma_ms[a, o] * rng.normal(), 0.0)
         used_ms = out_ms[q] + 1000.0 * wait_s + world.columns.delay_ms[o] * eta + back_ms

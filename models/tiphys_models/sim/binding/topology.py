@@ -11,7 +11,7 @@ import numpy as np
 
 from tiphys_models.binding.offers import Delay, Offer, Offers, Site, Variant
 from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.kernel import World
 
 ANTENNAS, OFFICES = 8, 3
@@ -93,6 +93,5 @@ def make_topology(name: str, gpus: int = GPUS) -> Topology:
     def each(field: str) -> FloatArray:
         return np.array([[getattr(delays(a)[o.site.name], field) for o in offers.all] for a in range(ANTENNAS)], np.float64)
 
-    replicas: IntArray = np.array([o.replicas for o in offers.all], np.int64)
     network = np.array([offers.network_ms(delays(a)) for a in range(ANTENNAS)])
-    return Topology(name, offers, World(offers.columns, network, each("mean_ms"), each("sigma_ms"), replicas))
+    return Topology(name, offers, World(offers.columns, network, each("mean_ms"), each("sigma_ms")))

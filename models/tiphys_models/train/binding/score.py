@@ -13,13 +13,13 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.search import Course, Tell
 from tiphys_models.train.binding.evolution import Evolution
 
-START = (0.35, 0.0, 0.35, 0.1, 0.5, 0.2, 0.5, 0.6, 0.45, 3.8, 0.5, 0.45, 0.7, 0.0, 0.1, 0.45, -0.1, 0.2, 1.25, 1.0)
+START = (0.28, -0.28, 0.59, 0.34, 0.63, 0.24, 0.43, 0.46, 0.58, 3.45, 0.51, 0.83, 0.63, 0.38, 0.05, 0.54, -0.28, 0.29, 1.75, 4.82)
 SPREAD = (0.1, 0.2, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.4, 0.5)
 """In the order of `learned.TERMS`; about where earlier searches on training episodes ended."""
 RIVAL = STATIC_ACTIONS[-1]
 """Relative load: the best static policy almost everywhere."""
-REJECTS_ALLOWED, REJECTS_PRICE = 0.0025, 3.0
-"""A policy that declines could buy success with rejects; beyond a quarter of a point over the rival's each costs three times as much."""
+REJECTS_ALLOWED, REJECTS_PRICE = 0.0035, 3.0
+"""A policy that declines could buy success with rejects; beyond a third of a point over the rival's each costs three times as much."""
 _KEPT = 0.3
 """Share of the rounds whose means are averaged: the last ones wander around the best weights, not onto them."""
 
@@ -28,11 +28,11 @@ _KEPT = 0.3
 class Effort:
     """Of the search."""
 
-    rounds: int = 30
-    samples: int = 14
-    episodes: int = 2
+    rounds: int = 50
+    samples: int = 16
+    episodes: int = 4
     """Of every course, other ones in each round."""
-    pool: int = 60
+    pool: int = 200
     """Episodes of every course that they are drawn from."""
 
 
