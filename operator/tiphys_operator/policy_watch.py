@@ -12,7 +12,7 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,8 @@ from tiphys_models.domain.clock import Clock
 log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 10.0
+_CANCEL_AGAIN_S = 0.5
+_WATCH_TASKS = "watcher for "  # as kopf's orchestrator names them
 _LOGIN_AGAIN_S = 300.0  # a bound token is replaced on disk after 80 % of an hour
 
 
@@ -71,7 +73,7 @@ class SeenVersions:
 
 
 class PolicyWatch:
-    """kopf in its thread; `ended` is done when it stopped, with its exception if it failed."""
+    """kopf in its thread; `ended` is done as soon as it stops, with its exception if it failed."""
 
     def __init__(
         self,
@@ -110,20 +112,26 @@ class PolicyWatch:
 
     async def _operate(self) -> None:
         failure: BaseException | None = None
+        tasks: Collection[asyncio.Task[Any]] = ()
+        asyncio.get_running_loop().set_exception_handler(_not_twice)
         try:
-            await kopf.operator(
+            tasks = await kopf.spawn_tasks(
                 registry=self._registry,
                 settings=self._settings,
                 clusterwide=True,
                 standalone=True,
                 stop_flag=self._stop,
             )
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            failure = next(filter(None, (task.exception() for task in done if not task.cancelled())), None)
         except Exception as error:  # noqa: BLE001 - whatever ended kopf ends the process, with its reason
             failure = error
         # kopf waits for the flag in a thread of this loop's pool; unset, it would keep the loop, and us, from ending
         self._stop.set()
+        # said before kopf ends: the process does not depend on how long it takes what is left of kopf
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, failure)
+        await _end(tasks)
 
     def _finish(self, failure: BaseException | None) -> None:
         if self.ended.done():
@@ -132,6 +140,28 @@ class PolicyWatch:
             self.ended.set_result(None)
         else:
             self.ended.set_exception(failure)
+
+
+def _not_twice(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of two watches that fail at once kopf logs both and raises one; asyncio would log the other again when its task is collected."""
+    if "never retrieved" in context["message"]:
+        log.debug("a task of kopf's failed beside another", extra={"fields": {"error": repr(context.get("exception"))}})
+    else:
+        loop.default_exception_handler(context)
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """End kopf, its watches first and however often they must be told.
+
+    When a watch fails, kopf leaves the others running, closes their session, and after 5 s cancels them once, together with the tasks that
+    would tell them to pause. A watch that waits for an answer just then takes it for a pause and goes on; kopf would wait for it for ever.
+    """
+    while watches := {task for task in asyncio.all_tasks() if task.get_name().startswith(_WATCH_TASKS)}:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.wait(watches, timeout=_CANCEL_AGAIN_S)
+    with contextlib.suppress(Exception):  # it raises what ended it once more
+        await kopf.run_tasks(tasks)
 
 
 def _registry(access: ApiAccess, deliver: Callable[[str | None, Mapping[str, Any]], None]) -> kopf.OperatorRegistry:

@@ -11,7 +11,9 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from tests.chart.alert_cases import CASES, Series
+from tests.chart.alert_case import Case, Series
+from tests.chart.extender_alert_cases import EXTENDER_CASES
+from tests.chart.operator_alert_cases import OPERATOR_CASES
 from tests.chart.rendering import ROOT
 from tiphys_cli.observability.__main__ import main
 from tiphys_cli.observability.alerts import alerts, rule_file
@@ -26,6 +28,7 @@ from tiphys_extender.metrics import Metrics as ExtenderMetrics
 from tiphys_operator.metrics import OperatorMetrics
 
 PROMTOOL_DEADLINE_S = 30.0
+CASES: dict[str, Case] = EXTENDER_CASES | OPERATOR_CASES
 # Metrics of others, each with where it is documented to come from.
 FOREIGN = {
     "scheduler_framework_extension_point_duration_seconds_count": "kube-scheduler, STABLE",

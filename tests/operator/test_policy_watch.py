@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.operator.api_server import FakeApiServer, status
+from tests.operator.api_server import FakeApiServer, Fault, status
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.domain.clock import ManualClock
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
@@ -126,7 +126,6 @@ async def test_a_watch_error_410_is_answered_with_a_new_list(watching: Watching)
     assert not watching.watch.ended.done()
 
 
-@pytest.mark.slow  # kopf waits 5 s for its own tasks
 async def test_a_watch_error_500_ends_kopf_so_that_the_process_ends_too(watching: Watching) -> None:
     await fail_watches(watching, 500)
     await watching.until(watching.watch.ended.done)
@@ -180,14 +179,35 @@ async def test_a_connection_cut_in_the_middle_is_opened_again(watching: Watching
     assert not watching.watch.ended.done()
 
 
-@pytest.mark.slow
-async def test_a_refused_watch_ends_kopf() -> None:
+@pytest.mark.parametrize(
+    "kinds", [("/schedulingpolicies",), ("/schedulingpolicies", "/learnedmodels")], ids=["of one kind", "of every kind"]
+)
+async def test_a_refused_watch_ends_kopf(kinds: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(request: web.Request) -> web.Response | None:
-        # of one kind: two refusals at once race in kopf, which then leaves a session open; the process ends either way
-        return status(403, "Forbidden") if "watch" in request.query and request.path.endswith("/schedulingpolicies") else None
+        return status(403, "Forbidden") if "watch" in request.query and request.path.endswith(kinds) else None
 
+    await expect_forbidden_end(refuse, caplog)
+
+
+async def test_a_refused_watch_ends_kopf_while_another_waits_for_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    async def refuse(request: web.Request) -> web.Response | None:
+        if "watch" not in request.query:
+            return None
+        if request.path.endswith("/learnedmodels"):
+            asked.set()
+            await asyncio.sleep(60)  # longer than anybody waits: whoever asked goes first
+        await asked.wait()
+        return status(403, "Forbidden")
+
+    await expect_forbidden_end(refuse, caplog)
+
+
+async def expect_forbidden_end(fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
+    """kopf ends for the refusal, and nothing of it is left."""
     async with FakeApiServer() as server:
-        server.fault = refuse
+        server.fault = fault
         watching = Watching(server, inactivity_s=5)
         watching.watch.start()
         try:
@@ -195,6 +215,7 @@ async def test_a_refused_watch_ends_kopf() -> None:
             assert "Forbidden" in repr(watching.watch.ended.exception())
         finally:
             await watching.watch.stop()
+    assert "did not stop" not in caplog.text
 
 
 async def fail_watches(watching: Watching, code: int) -> None:

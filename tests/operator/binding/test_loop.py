@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.operator.binding.small import SERVICE, endpoint_slice, policy, site, variant
 from tests.operator.binding.test_probes import Site, serving
 from tests.operator.binding.test_verdicts import SUMMARY
-from tests.operator.scaling.test_window import Unfenced
+from tests.operator.scaling.harness import Unfenced
 from tiphys_models.api.inference_site import Probe
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import LeaseLost

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.scaling.test_window import Life, World
+from tests.operator.scaling.harness import Life, World
 from tests.publications import published_agent
 from tiphys_models.clients.kube import ApiError
 from tiphys_models.scaling.learned import moves_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.operator.scaling.harness import Killed, Life, Prometheus, World
 from tests.operator.scaling.test_learning_windows import publish
-from tests.operator.scaling.test_window import Killed, Life, Prometheus, World
 from tiphys_models.api.reasons import DecisionPhase
 from tiphys_models.clients.kube import ApiError
 from tiphys_operator.scaling.raising import RAISE

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.operator.scaling.harness import Kube, Prometheus, Unfenced, exactly
 from tests.operator.scaling.small import pod_object
-from tests.operator.scaling.test_window import Kube, Prometheus, Unfenced, exactly
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.prometheus import PrometheusClient

@@ -16,6 +16,8 @@ from tiphys_operator.selection.prices import PriceTable
 
 START_S = 1_800_000_000.0
 SIZES = {"B2s": (2.0, 4096.0), "B4ms": (4.0, 16384.0), "B8ms": (8.0, 32768.0)}
+ONLY_COST = {"cost": 1, "energy": 0, "response": 0, "sla": 0}
+ONLY_ENERGY = {"cost": 0, "energy": 1, "response": 0, "sla": 0}
 
 
 def node(name: str, kind: str = "B2s", *, usable: bool = True, **labels: str) -> LiveNode:

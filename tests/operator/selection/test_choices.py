@@ -1,0 +1,179 @@
+"""Which candidate an interval leaves in charge: the best predicted, unless margin, limit, freeze or an empty cluster hold another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.operator.selection.small import ONLY_COST, ONLY_ENERGY, START_S, Live, node, policy
+from tiphys_models.api.reasons import ChoiceReason
+from tiphys_models.selectors.protocol import Choice
+from tiphys_operator.selection.chooser import Chooser, hold
+from tiphys_operator.selection.prices import PriceTable
+
+
+def test_another_load_makes_another_candidate_the_best() -> None:
+    """A small node is cheapest for one pod; several at once draw less together on a large one. The choice follows the load and comes back."""
+    live = Live(
+        *(node(f"b2s-{i}") for i in range(12)), node("b8ms-0", "B8ms"), among=["cost-lean", "energy-lean"],
+        weights={"cost": 1, "energy": 1, "response": 0, "sla": 0},
+    )  # fmt: skip
+    seen = []
+    for turn, count in enumerate((1, 6, 1)):
+        live.pods.clear()
+        live.create(count, f"w{turn}", cores=0.4)
+        live.interval(600.0)  # long enough for the arrivals before to be forgotten
+        seen.append(live.memory.active)
+    assert seen == ["cost-lean", "energy-lean", "cost-lean"]
+    status = live.memory.status
+    assert (status.switches, len(live.memory.switches_at_s)) == (2, 2)
+    assert status.last_switch is not None
+    assert (status.last_switch.former, status.last_switch.to, status.last_switch.reason) == ("energy-lean", "cost-lean", "BestPredicted")
+    assert {c.candidate for c in status.predicted_cost} == {"cost-lean", "energy-lean"}
+
+
+def test_nothing_to_place_changes_nothing() -> None:
+    live = Live()
+    first = live.interval()
+    assert (first.reason, live.memory.active) == (ChoiceReason.FIRST, "cost-lean")
+    again = live.interval()
+    assert (again.reason, again.switched, live.memory.accounts) == (ChoiceReason.NOTHING_TO_PLACE, False, {})
+
+
+def test_without_a_usable_node_the_candidate_stays_and_its_plan_is_empty() -> None:
+    live = Live()
+    live.create(2)
+    live.interval()
+    active = live.memory.active
+    live.bind("b2s-0")
+    live.nodes = {name: replace(one, usable=False) for name, one in live.nodes.items()}
+    live.create(1, "late")
+    result = live.interval()
+    assert (result.reason, live.memory.active) == (ChoiceReason.NO_USABLE_NODE, active)
+    assert result.plan is not None
+    assert result.plan.functions == []
+    assert live.memory.accounts[1].usd > 0  # what runs on cordoned nodes is still paid
+    live.nodes = {name: replace(one, usable=True) for name, one in live.nodes.items()}
+    back = live.interval().plan
+    assert back is not None
+    assert back.functions
+
+
+def test_a_cluster_without_nodes_is_looked_at_all_the_same() -> None:
+    live = Live()
+    live.nodes.clear()
+    live.create(2)
+    assert live.interval().reason == ChoiceReason.FIRST
+    assert live.interval().reason == ChoiceReason.NO_USABLE_NODE
+
+
+def test_a_candidate_that_is_taken_off_the_list_gives_way_and_what_it_decided_is_still_settled() -> None:
+    live = Live(among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+    live.create(2)
+    live.interval()
+    former = live.memory.active
+    live.bind("b2s-0")
+    live.interval()
+    rest = sorted({"cost-lean", "one-per-host", "energy-lean"} - {former})
+    live.route, live.spec = policy(among=rest, maxSwitchesPerHour=0, marginPercent=100)
+    live.chooser = Chooser(live.spec)
+    live.create(2, "q")
+    result = live.interval()
+    assert result.switched
+    assert live.memory.active in rest
+    live.end()
+    live.interval()
+    assert (live.memory.status.measured_candidate, live.memory.status.measured_interval) == (former, 1)
+
+
+def test_frozen_policies_keep_their_candidate_and_learn_nothing() -> None:
+    live = Live(weights=ONLY_COST)
+    live.create(2)
+    live.interval()
+    active = live.memory.active
+    live.route, live.spec = policy(freeze=True, weights=ONLY_ENERGY)
+    live.chooser = Chooser(live.spec)
+    live.bind("b2s-0")
+    live.end()
+    live.create(2, "q")
+    frozen = live.interval()
+    assert (frozen.reason, live.memory.active, frozen.learned) == (ChoiceReason.FROZEN, active, ())
+
+
+def test_a_placement_policy_is_a_candidate_without_a_plan() -> None:
+    live = Live(among=["least-connections", "greedy"])
+    live.create(2)
+    result = live.interval()
+    assert live.memory.active in ("least-connections", "greedy")
+    assert result.plan is None
+    assert live.memory.status.plan == ""
+
+
+CHOICE = Choice("b", "BestPredicted", {"a": 10.0, "b": 9.0})
+
+
+@pytest.mark.parametrize(
+    ("active", "margin", "per_hour", "wanted"),
+    [
+        ("", 50, 0, ("b", ChoiceReason.BEST_PREDICTED)),
+        ("a", 5, 1, ("b", ChoiceReason.BEST_PREDICTED)),
+        ("a", 10, 1, ("a", ChoiceReason.WITHIN_MARGIN)),
+        ("a", 5, 0, ("a", ChoiceReason.SWITCH_LIMIT)),
+        ("gone", 50, 0, ("b", ChoiceReason.BEST_PREDICTED)),
+    ],
+)
+def test_margin_and_limit_hold_the_active_candidate(active: str, margin: int, per_hour: int, wanted: tuple[str, ChoiceReason]) -> None:
+    held = hold(CHOICE, active, ("a", "b"), margin, per_hour, [], START_S)
+    assert (held.candidate, held.reason) == wanted
+
+
+@pytest.mark.parametrize("reason", [ChoiceReason.FALLBACK, ChoiceReason.EXPLORING])
+def test_a_selector_that_distrusts_itself_or_explores_is_not_held_by_its_own_predictions(reason: ChoiceReason) -> None:
+    dear = Choice("b", reason, {"a": 9.0, "b": 10.0})
+    assert hold(dear, "a", ("a", "b"), 5, 1, [], START_S).candidate == "b"
+    assert hold(dear, "a", ("a", "b"), 5, 0, [], START_S).reason == ChoiceReason.SWITCH_LIMIT
+
+
+def test_switches_of_more_than_an_hour_ago_do_not_count() -> None:
+    assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3601], START_S).candidate == "b"
+    assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3599], START_S).candidate == "a"
+
+
+@pytest.mark.parametrize("by", ["metanet", "dqn"])
+def test_learned_selectors_serve_nodes_of_any_type(by: str) -> None:
+    """What they read of a state names no type; plans, previews and bills use cores, price and power curve of whatever there is."""
+    among = ["cost-lean", "gobi", "one-per-host"]
+    live = Live(*(node(f"m-{i}", "m7") for i in range(3)), node("g-0", "c9"), by=by, among=among)
+    live.create(3, cores=0.4)
+    plan = live.interval().plan
+    assert plan is not None
+    assert live.memory.active in among
+    assert {c.candidate for c in live.memory.status.predicted_cost} == set(among)
+    assert sum(n.slots for f in plan.functions for n in f.nodes) >= 3
+
+
+def test_metanet_predicts_with_the_prices_of_the_nodes_that_are_there() -> None:
+    costs = []
+    for usd in (0.1, 1.0):
+        live = Live(node("m-0", "m7"), by="metanet", among=["cost-lean", "one-per-host"], weights=ONLY_COST)
+        live.prices = PriceTable({"m7": (usd, None)})
+        live.create(2)
+        live.interval()
+        costs.append({c.candidate: c.cost for c in live.memory.status.predicted_cost}["cost-lean"])
+    assert costs[1] > 3 * costs[0]
+
+
+@pytest.mark.parametrize("by", ["metanet", "dqn", "ucb"])
+def test_every_selector_chooses_from_a_live_cluster_and_survives_a_restart(by: str) -> None:
+    live = Live(by=by, among=["cost-lean", "one-per-host", "energy-lean"])
+    for turn in range(4):
+        live.create(2, f"t{turn}")
+        live.interval()
+        live.bind("b2s-0")
+        live.now_s += 5.0
+        live.end()
+    assert live.memory.status.learned > 0
+    again = Chooser(live.spec, live.memory.learned)
+    assert again.online_state() == live.memory.learned
+    assert len(live.memory.learned) < 900_000
