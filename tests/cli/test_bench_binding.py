@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.binding import Plan
+from tiphys_cli.bench.binding import Plan, tuned
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import blocks
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
@@ -117,6 +117,12 @@ def test_a_cell_has_a_row_for_every_policy_and_application_and_is_the_same_again
     assert set(played.over_time) == set(STATIC)
     everybody = {r["policy"]: r for r in played.rows if r["application"] == "all"}
     assert everybody["blind-table"]["success"] == everybody["farthest"]["success"]  # a table of one policy is that policy
+
+
+def test_blind_comparators_are_tuned_only_where_they_are_played() -> None:
+    plan = Plan((0,), ("closest", "oracle"), quick=True, jobs=1, sensitivity=False)
+    assert tuned(plan, lambda _: None) == {}
+    assert {job.blind for job in plan.cells({})} == {None}
 
 
 @pytest.mark.parametrize("switches", [True, False])
