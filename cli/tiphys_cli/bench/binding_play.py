@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -165,10 +165,19 @@ def play_cell(job: Job) -> Played:
         if isinstance(chooser, Switching):
             result.switched[f"{policy}-{training_seed}"] = {n: records.chosen.count(n) for n in dict.fromkeys(records.chosen)}
     if "oracle" in job.policies:
-        base = max((a for a in STATIC_ACTIONS if a.name in PAPER), key=lambda a: successes.get(a.name, 0.0))
-        oracle = Oracle(tuple(a for a in STATIC_ACTIONS if a.name in PAPER), base)
+        oracle = _oracle(job, where, streams, successes)
         result.rows += _rows(job, streams, "oracle", None, play(where.world, streams, oracle, job.scenario, job.horizon_s))
     return result
+
+
+def _oracle(job: Job, where: Topology, streams: Streams, successes: Mapping[str, float]) -> Oracle:
+    """Its base is the best of the seven on these streams; those that are not shown are played for it."""
+    seven = tuple(a for a in STATIC_ACTIONS if a.name in PAPER)
+    found = [
+        successes[a.name] if a.name in successes else mean_success([play(where.world, streams, Fixed(a), job.scenario, job.horizon_s)])
+        for a in seven
+    ]
+    return Oracle(seven, seven[found.index(max(found))])
 
 
 def _choosers(job: Job, where: Topology, streams: Streams) -> Iterator[tuple[str, int | None, Chooser]]:
