@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,41 @@ pytest.importorskip("numba")
 
 from tiphys_models.binding.kernels import WEIGHTS
 from tiphys_models.binding.learned import TERMS
-from tiphys_models.sim.binding.search import Course
+from tiphys_models.sim.binding.episode import Chooser, Moment
+from tiphys_models.sim.binding.halving import best_by_halving
+from tiphys_models.sim.binding.search import Course, fit_schedule
 from tiphys_models.sim.binding.workloads import bursty_arrivals, make_streams
 from tiphys_models.train.binding import score
 from tiphys_models.train.binding.evolution import Evolution
 from tiphys_models.train.binding.score import REJECTS_ALLOWED, REJECTS_PRICE, Effort, fit_score, gain
+
+
+def test_what_clearly_loses_on_one_episode_is_not_played_on_six() -> None:
+    played: list[tuple[int, int]] = []
+
+    def value(candidate: int, seed: int) -> float:
+        played.append((candidate, seed))
+        return float(candidate) if seed else 20.0 - abs(candidate - 18)  # the first seed prefers 18, the others the largest
+
+    assert best_by_halving(range(20), value, range(6)) == (19, 19.0)
+    assert {c for c, seed in played if seed} == {14, 15, 16, 17, 18, 19}
+    assert {c for c, seed in played if seed == 5} == {17, 18, 19}
+    assert len(played) == len(set(played))
+    assert best_by_halving([7, 3], lambda _, __: 1.0, (0,)) == (7, 1.0)  # of equals the first
+
+
+def test_a_schedule_is_found_among_all_pairs_and_turns() -> None:
+    class Judge(Course):
+        """Wants `cheaper`, and a little `farthest`."""
+
+        def success(self, make: Callable[[], Chooser], seeds: Sequence[int]) -> float:
+            chooser = make()
+            chosen = [chooser.choose(Moment(i, None, None)).name for i in range(12)]  # type: ignore[arg-type]
+            return chosen.count("cheaper") + 0.5 * chosen.count("farthest")
+
+    found = fit_schedule(Judge(), (0, 1))
+    chosen = [found.choose(Moment(i, None, None)).name for i in range(5)]  # type: ignore[arg-type]
+    assert chosen == ["cheaper", "cheaper", "cheaper", "farthest", "cheaper"]
 
 
 def test_evolution_climbs_a_narrow_ridge_that_lies_askew() -> None:

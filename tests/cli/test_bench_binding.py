@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.binding import Plan
+from tiphys_cli.bench.binding import Plan, tuned
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import blocks
 from tiphys_cli.bench.binding_play import Blind, Job, play_cell
@@ -18,7 +18,7 @@ from tiphys_cli.bench.binding_summary import Table, oracle_shares, summarise, wi
 from tiphys_cli.bench.binding_tables import made_tables
 from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.report import Result
-from tiphys_models.binding.rules import STATIC
+from tiphys_models.binding.rules import PAPER, STATIC
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
 from tiphys_models.sim.binding.workloads import NAMES
@@ -91,7 +91,7 @@ def test_shares_of_the_oracle_s_gain_are_over_the_best_of_the_seven() -> None:
     at: dict[str, Any] = {"topology": "full-edge", "rate": 60.0, "seed": 0}
     table: Table = {
         (p, None): [row(p, s, **at)]
-        for p, s in {"farthest": 0.7, "closest": 0.6, "relative-load": 0.9, "oracle": 0.74, "random": 0.66}.items()
+        for p, s in {**dict.fromkeys(PAPER, 0.6), "farthest": 0.7, "relative-load": 0.9, "oracle": 0.74, "random": 0.66}.items()
     }
     table["aset-paper", 1] = [row("aset-paper", 0.71, **at)]
     assert oracle_shares(table) == {
@@ -100,6 +100,7 @@ def test_shares_of_the_oracle_s_gain_are_over_the_best_of_the_seven() -> None:
         "aset-paper-1": pytest.approx(0.25),
     }
     assert oracle_shares({}) == {}
+    assert oracle_shares({key: rows for key, rows in table.items() if key != ("farthest", None)}) == {}
 
 
 def cell(**changed: Any) -> Job:
@@ -117,6 +118,19 @@ def test_a_cell_has_a_row_for_every_policy_and_application_and_is_the_same_again
     assert set(played.over_time) == set(STATIC)
     everybody = {r["policy"]: r for r in played.rows if r["application"] == "all"}
     assert everybody["blind-table"]["success"] == everybody["farthest"]["success"]  # a table of one policy is that policy
+
+
+def test_the_oracle_is_the_same_whichever_policies_are_shown_beside_it() -> None:
+    among = [r for r in play_cell(cell(horizon_s=20.0)).rows if r["policy"] == "oracle"]
+    assert play_cell(cell(horizon_s=20.0, policies=("relative-load", "oracle"))).rows[-len(among) :] == among
+    everybody = {r["policy"]: r["success"] for r in play_cell(cell(horizon_s=20.0)).rows if r["application"] == "all"}
+    assert max(PAPER, key=everybody.__getitem__) != "closest"  # the first, which a missing success must not make the best
+
+
+def test_blind_comparators_are_tuned_only_where_they_are_played() -> None:
+    plan = Plan((0,), ("closest", "oracle"), quick=True, jobs=1, sensitivity=False)
+    assert tuned(plan, lambda _: None) == {}
+    assert {job.blind for job in plan.cells({})} == {None}
 
 
 @pytest.mark.parametrize("switches", [True, False])

@@ -17,7 +17,20 @@ from typing import Any
 import numpy as np
 
 from tiphys_cli.bench.binding_claims import claims
-from tiphys_cli.bench.binding_play import AGENTS, PAPER_AGENT, POLICIES, Blind, Job, Played, artifacts, available, play_all, tune_blind
+from tiphys_cli.bench.binding_play import (
+    AGENTS,
+    BLIND,
+    PAPER_AGENT,
+    POLICIES,
+    TUNING_SEEDS,
+    Blind,
+    Job,
+    Played,
+    artifacts,
+    available,
+    play_all,
+    tune_blind,
+)
 from tiphys_cli.bench.binding_summary import oracle_shares, summarise, tables, with_blind
 from tiphys_cli.bench.report import Result, Row
 from tiphys_models.artifacts.files import SHIPPED
@@ -61,18 +74,20 @@ class Plan:
 
     def cells(self, blind: dict[str, Blind]) -> Iterator[Job]:
         """Full-edge at every rate, the others at 20, 60 and 100; the file; then one modelling choice changed at a time."""
-        no_oracle = tuple(p for p in self.policies if p != "oracle")
+        no_oracle, edge = tuple(p for p in self.policies if p != "oracle"), blind.get("full-edge")
         for topology in TOPOLOGIES:
             for rate in sorted((LAMBDA, *UNSEEN_LAMBDAS) if topology == "full-edge" else (20.0, LAMBDA, 100.0)):
                 for index, seed in enumerate(self.seeds):
                     shown = topology == "full-edge" and rate == LAMBDA
                     policies = self.policies if shown and index < _ORACLE_SEEDS else no_oracle
-                    yield Job(topology, DEFAULT_SCENARIO, rate, seed, policies, blind[topology], self.horizon_s, trace=shown and index == 0)
+                    yield Job(
+                        topology, DEFAULT_SCENARIO, rate, seed, policies, blind.get(topology), self.horizon_s, trace=shown and index == 0
+                    )
         for seed in self.seeds if self.file is not None else ():
-            yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s, str(self.file))
+            yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, edge, self.horizon_s, str(self.file))
         for scenario in self._scenarios:
             for seed in self.seeds[:_EVENT_SEEDS] if scenario.events else self.seeds:
-                yield Job("full-edge", scenario, LAMBDA, seed, no_oracle, blind["full-edge"], self.horizon_s)
+                yield Job("full-edge", scenario, LAMBDA, seed, no_oracle, edge, self.horizon_s)
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Result:
@@ -83,14 +98,21 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
         raise InvalidInput(f"--policies: {unknown[0]!r} is none of {', '.join(POLICIES)}")
     plan = replace(plan, policies=available(plan.policies))
     file = None if plan.file is None else read_arrivals(plan.file)
-    tell("tuning the blind comparators on training seeds")
-    blind = {topology: tune_blind(topology) for topology in TOPOLOGIES}
+    blind = tuned(plan, tell)
     played = play_all(list(plan.cells(blind)), plan.jobs or os.cpu_count() or 1, tell)
     rows = with_blind([row for p in played for row in p.rows])
     seconds = time.monotonic() - started
     inputs = _inputs(plan, played, blind, file)
     inputs["shares_of_oracle_gain"] = oracle_shares(tables(rows).get(("full-edge", "default", "poisson", LAMBDA, "all"), {}))
     return Result("binding", plan.quick, plan.seeds, seconds, inputs, rows, summarise(rows), claims(rows))
+
+
+def tuned(plan: Plan, tell: Callable[[str], None]) -> dict[str, Blind]:
+    """Three quarters of a minute on one core; nothing where no blind comparator is played."""
+    if not set(plan.policies) & set(BLIND):
+        return {}
+    tell("tuning the blind comparators on training seeds")
+    return {topology: tune_blind(topology, TUNING_SEEDS[: 1 if plan.quick else None]) for topology in TOPOLOGIES}
 
 
 def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arrivals | None) -> dict[str, Any]:
@@ -160,4 +182,4 @@ def _moved(plan: Plan, file: Arrivals | None) -> list[Row]:
 
 
 def _blind(blind: Blind) -> Row:
-    return {"schedule": blind.schedule, "table": dict(zip(NAMES, (ACTIONS[k] for k in blind.table), strict=True))}
+    return {"schedule": blind.schedule, "turns": blind.turns, "table": dict(zip(NAMES, (ACTIONS[k] for k in blind.table), strict=True))}

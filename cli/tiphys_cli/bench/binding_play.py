@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,7 +31,7 @@ from tiphys_models.sim.binding.choosers import (
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
 from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import Scenario
-from tiphys_models.sim.binding.search import Course, fit_alternation, fit_table
+from tiphys_models.sim.binding.search import Course, fit_schedule, fit_table
 from tiphys_models.sim.binding.topology import Topology, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, make_streams, read_arrivals
 from tiphys_models.sim.workloads import stream as random_stream
@@ -44,7 +44,8 @@ PAPER_AGENT = "aset-paper"
 POLICIES = (*STATIC, "score", *AGENTS, *FIXED_OF, PAPER_AGENT, "random", *BLIND, "oracle")
 TRACED = ("aset", "score", *STATIC)
 """Whose success over time is kept, of one cell."""
-_TUNING_SEEDS = (0, 1)
+TUNING_SEEDS = tuple(range(6))
+"""Of the training split."""
 _NEVER = float("inf")
 
 
@@ -54,6 +55,8 @@ class Blind:
 
     schedule: tuple[str, str]
     table: tuple[int, ...]
+    turns: int = 1
+    """Windows of the schedule's first policy to one of its second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Job:
     lambda_per_min: float
     seed: int
     policies: tuple[str, ...]
-    blind: Blind
+    blind: Blind | None
+    """None where no blind comparator is played."""
     horizon_s: float
     arrivals: str | None = None
     """Path of a file; None: Poisson."""
@@ -93,11 +97,11 @@ class Played:
     """How often an agent took each action."""
 
 
-def tune_blind(topology: str) -> Blind:
-    """The best alternation of two static policies, and the best static policy for every application."""
+def tune_blind(topology: str, seeds: Sequence[int] = TUNING_SEEDS) -> Blind:
+    """The best schedule of two static policies, and the best static policy for every application."""
     course = Course((topology,))
-    first, second = fit_alternation(course, _TUNING_SEEDS[:1])
-    return Blind((first.name, second.name), fit_table(course, _TUNING_SEEDS))
+    schedule = fit_schedule(course, seeds)
+    return Blind((schedule.first.name, schedule.second.name), fit_table(course, seeds), schedule.turns)
 
 
 def artifacts(name: str) -> dict[int, Path]:
@@ -161,10 +165,19 @@ def play_cell(job: Job) -> Played:
         if isinstance(chooser, Switching):
             result.switched[f"{policy}-{training_seed}"] = {n: records.chosen.count(n) for n in dict.fromkeys(records.chosen)}
     if "oracle" in job.policies:
-        base = max((a for a in STATIC_ACTIONS if a.name in PAPER), key=lambda a: successes.get(a.name, 0.0))
-        oracle = Oracle(tuple(a for a in STATIC_ACTIONS if a.name in PAPER), base)
+        oracle = _oracle(job, where, streams, successes)
         result.rows += _rows(job, streams, "oracle", None, play(where.world, streams, oracle, job.scenario, job.horizon_s))
     return result
+
+
+def _oracle(job: Job, where: Topology, streams: Streams, successes: Mapping[str, float]) -> Oracle:
+    """Its base is the best of the seven on these streams; those that are not shown are played for it."""
+    seven = tuple(a for a in STATIC_ACTIONS if a.name in PAPER)
+    found = [
+        successes[a.name] if a.name in successes else mean_success([play(where.world, streams, Fixed(a), job.scenario, job.horizon_s)])
+        for a in seven
+    ]
+    return Oracle(seven, seven[found.index(max(found))])
 
 
 def _choosers(job: Job, where: Topology, streams: Streams) -> Iterator[tuple[str, int | None, Chooser]]:
@@ -184,9 +197,10 @@ def _choosers(job: Job, where: Topology, streams: Streams) -> Iterator[tuple[str
                 yield policy, seed, PaperSwitching(load_paper(path), PaperWatcher(where.offers, streams))
         elif policy == "random":
             yield policy, None, RandomSwitching(STATIC_ACTIONS[: len(PAPER)], random_stream("binding", "switching", job.seed))
-        elif policy == "blind-schedule":
-            yield policy, None, Alternating(static[job.blind.schedule[0]], static[job.blind.schedule[1]])
-        elif policy == "blind-table":
+        elif policy == "blind-schedule" and job.blind is not None:
+            first, second = job.blind.schedule
+            yield policy, None, Alternating(static[first], static[second], job.blind.turns)
+        elif policy == "blind-table" and job.blind is not None:
             yield policy, None, Fixed(table_action(job.blind.table, _NO_WEIGHTS))
 
 

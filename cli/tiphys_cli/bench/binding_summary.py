@@ -56,9 +56,11 @@ def with_blind(rows: list[Row]) -> list[Row]:
 
 
 def oracle_shares(table: Table) -> dict[str, float]:
-    """What the oracle gains over the best of the seven, in points, and each agent's gain as a share of that; a figure, no claim."""
+    """What the oracle gains over the best of the seven, in points, and each agent's gain as a share of that; a figure, no claim.
+
+    Nothing unless all of the seven are there."""
     oracle = table.get(("oracle", None))
-    if oracle is None:
+    if oracle is None or any((policy, None) not in table for policy in PAPER):
         return {}
     seeds = {r["seed"] for r in oracle}
 

@@ -103,10 +103,12 @@ class Alternating:
 
     first: Action
     second: Action
+    turns: int = 1
+    """Windows of the first to one of the second."""
 
     def choose(self, moment: Moment) -> Action:
         """See `Chooser`."""
-        return self.second if moment.index % 2 else self.first
+        return self.first if moment.index % (self.turns + 1) < self.turns else self.second
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import combinations
+from functools import cache, lru_cache
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from tiphys_models.binding.kernels import SCORE, WEIGHTS
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.sim.binding.choosers import Alternating, table_action
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Action, Chooser, Fixed, Records, mean_success, play
+from tiphys_models.sim.binding.halving import best_by_halving
 from tiphys_models.sim.binding.kernel import Streams
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, Scenario
 from tiphys_models.sim.binding.topology import Topology, make_topology
 from tiphys_models.sim.binding.workloads import APPLICATIONS, bursty_arrivals, make_streams
 
 Tell = Callable[[str], None]
+MORE_TURNS = (2, 3)
+"""Windows of a schedule's first policy, beside strict alternation."""
 
 
 @lru_cache(maxsize=256)
@@ -66,22 +69,27 @@ def fit_table(course: Course, seeds: Sequence[int], rounds: int = 2, weights: Fl
     kinds = range(SCORE + (weights is not None))
     used = np.zeros(WEIGHTS) if weights is None else weights
 
-    def value(table: Sequence[int]) -> float:
-        return course.fixed(table_action(table, used), seeds)
+    @cache
+    def value(table: tuple[int, ...], seed: int) -> float:
+        return course.fixed(table_action(table, used), (seed,))
 
-    table, best = max(((([k] * len(APPLICATIONS)), value([k] * len(APPLICATIONS))) for k in kinds), key=lambda pair: pair[1])
+    table, best = best_by_halving([(k,) * len(APPLICATIONS) for k in kinds], value, seeds)
     for _ in range(rounds):
         before = best
-        for application in range(len(APPLICATIONS)):
-            for kind in kinds:
-                tried = [*table[:application], kind, *table[application + 1 :]]
-                if tried != table and (found := value(tried)) > best:
-                    table, best = tried, found
+        for application, kind in enumerate(table):
+            tried = [(*table[:application], k, *table[application + 1 :]) for k in kinds if k != kind]
+            found, good = best_by_halving(tried, value, seeds)
+            if good > best:
+                table, best = found, good
         if best == before:
             break
-    return tuple(table)
+    return table
 
 
-def fit_alternation(course: Course, seeds: Sequence[int]) -> tuple[Action, Action]:
-    """The best two static policies to take in turn."""
-    return max(combinations(STATIC_ACTIONS, 2), key=lambda pair: course.success(lambda: Alternating(*pair), seeds))
+def fit_schedule(course: Course, seeds: Sequence[int]) -> Alternating:
+    """The best of all schedules of two static policies: in turn, or one of them for two or three windows to the other's one."""
+    schedules = [
+        *(Alternating(*pair) for pair in combinations(STATIC_ACTIONS, 2)),
+        *(Alternating(*pair, turns) for turns in MORE_TURNS for pair in permutations(STATIC_ACTIONS, 2)),
+    ]
+    return best_by_halving(schedules, lambda schedule, seed: course.success(lambda: schedule, (seed,)), seeds)[0]
