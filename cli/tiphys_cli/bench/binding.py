@@ -80,9 +80,8 @@ class Plan:
                 for index, seed in enumerate(self.seeds):
                     shown = topology == "full-edge" and rate == LAMBDA
                     policies = self.policies if shown and index < _ORACLE_SEEDS else no_oracle
-                    yield Job(
-                        topology, DEFAULT_SCENARIO, rate, seed, policies, blind.get(topology), self.horizon_s, trace=shown and index == 0
-                    )
+                    traced = rate == LAMBDA and index == 0
+                    yield Job(topology, DEFAULT_SCENARIO, rate, seed, policies, blind.get(topology), self.horizon_s, trace=traced)
         for seed in self.seeds if self.file is not None else ():
             yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, edge, self.horizon_s, str(self.file))
         for scenario in self._scenarios:
@@ -124,8 +123,8 @@ def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arr
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
-        "over_time": next((p.over_time for p in played if p.over_time), {}),
-        "switched": {str(p.job.seed): p.switched for p in played if p.job.trace},
+        "over_time": {p.job.topology: p.over_time for p in played if p.over_time},
+        "switched": {p.job.topology: p.switched for p in played if p.job.trace},
     }
 
 
