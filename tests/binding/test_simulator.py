@@ -28,7 +28,7 @@ HORIZON_S = 60.0
 EDGE = make_topology("full-edge")
 ACTION = {a.name: a for a in STATIC_ACTIONS}
 EVENTS = Scenario(events=True)
-SOME = np.array([0.3, -0.1, 0.5, 0.3, 0.3, 0.1, 0.1, 0.2, 1, 1, -0.2, 0.2, 0.3, 0.3, 0.2, 0.3, 0.3, 0.1, 1.5])
+SOME = np.array([0.3, -0.1, 0.5, 0.3, 0.3, 0.1, 0.1, 0.2, 1, 1, -0.2, 0.2, 0.3, 0.3, 0.2, 0.3, 0.3, 0.1, 1.5, 0.5])
 
 
 def streams(seed: int = 0, rate: float = 60.0) -> Streams:
@@ -207,7 +207,7 @@ def choosers() -> list[Chooser]:
         RandomSwitching(STATIC_ACTIONS, np.random.default_rng(0)),
         Alternating(ACTION["closest"], ACTION["farthest"]),
         Oracle(STATIC_ACTIONS[:3], ACTION["farthest"], 2),
-        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros((3, 7)))),
+        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros(kernels.WEIGHTS))),
         Fixed(Action.score(SOME)),
     ]
 
@@ -217,6 +217,21 @@ def test_comparators_play_to_the_end(chooser: Chooser) -> None:
     found = play(EDGE.world, streams(rate=30.0), chooser, DEFAULT_SCENARIO, 30.0)
     assert len(found.chosen) == 6
     assert sum(found.outcome.shares()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "weights", "message"),
+    [
+        ([0] * len(NAMES), SOME[:-1], r"weights must be 20 numbers, and have the shape \(19,\)"),
+        ([0] * len(NAMES), np.zeros((3, 7)), r"weights .* \(3, 7\)"),
+        ([0] * (len(NAMES) - 1), SOME, "kinds must be 9 numbers"),
+        ([-1] + [0] * (len(NAMES) - 1), SOME, "one is -1"),
+        ([0] * (len(NAMES) - 1) + [9], SOME, "from 0 to 8, and one is 9"),
+    ],
+)
+def test_an_action_that_compiled_code_would_read_beyond_is_refused(kinds: list[int], weights: FloatArray, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        table_action(kinds, weights)
 
 
 def test_names_are_checked() -> None:
