@@ -15,11 +15,14 @@ from tiphys_models.binding.kernels import WEIGHTS
 from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent
 from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import agent_actions
+from tiphys_models.sim.binding.episode import Action, Episode, Outcome
+from tiphys_models.sim.binding.kernel import Streams, World
 from tiphys_models.sim.binding.search import Course
 from tiphys_models.sim.binding.workloads import NAMES
+from tiphys_models.train.binding import dqn
 from tiphys_models.train.binding.agents import NEVER, card_of, chosen_margin, lower_bound, regress
 from tiphys_models.train.binding.clones import Lessons, gather
-from tiphys_models.train.binding.dqn import PaperPreset, train_paper
+from tiphys_models.train.binding.dqn import PaperPreset, epsilon_of, train_paper
 from tiphys_models.train.binding.presets import Preset
 
 
@@ -38,6 +41,30 @@ def test_one_seed_trains_one_network() -> None:
     first, again = train_paper(short, 0, lambda _: None), train_paper(short, 0, lambda _: None)
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first["dense.1.bias"], ConvQ(0).arrays()["dense.1.bias"])
+
+
+def test_chance_decides_less_and_less_and_never_nothing() -> None:
+    preset = PaperPreset(episodes=10, epsilon_end=0.1, decay_share=0.5)
+    assert [epsilon_of(preset, number) for number in (0, 1, 4, 5, 9)] == pytest.approx([1.0, 0.82, 0.28, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(("least_success", "windows"), [(1.1, 3), (0.0, 3 * 4)])
+def test_an_episode_ends_after_a_window_with_too_little_success(
+    least_success: float, windows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[float] = []
+
+    class Short(Episode):
+        def __init__(self, world: World, streams: Streams) -> None:
+            super().__init__(world, streams, horizon_s=20.0)
+
+        def window(self, action: Action, length_s: float = 5.0) -> Outcome:
+            played.append(self.now_s)
+            return super().window(action, length_s)
+
+    monkeypatch.setattr(dqn, "Episode", Short)
+    train_paper(PaperPreset(episodes=3, least_success=least_success), 0, lambda _: None)
+    assert len(played) == windows
 
 
 def test_advantages_that_follow_from_what_is_seen_are_learned() -> None:

@@ -55,6 +55,11 @@ class Memory:
         self.count += 1
 
 
+def epsilon_of(preset: PaperPreset, episode: int) -> float:
+    """From 1 in a straight line."""
+    return max(1 - (1 - preset.epsilon_end) * episode / (preset.decay_share * preset.episodes), preset.epsilon_end)
+
+
 def train_paper(preset: PaperPreset, seed: int, tell: Tell) -> dict[str, FloatArray]:
     """Double-DQN target; full-edge at lambda 60 only."""
     rng = stream("binding", "trainer", "aset-paper", seed)
@@ -63,7 +68,7 @@ def train_paper(preset: PaperPreset, seed: int, tell: Tell) -> dict[str, FloatAr
     memory = Memory(min(preset.memory, preset.episodes * 120))
     where = make_topology("full-edge")
     for number in range(preset.episodes):
-        epsilon = max(1 - (1 - preset.epsilon_end) * number / (preset.decay_share * preset.episodes), preset.epsilon_end)
+        epsilon = epsilon_of(preset, number)
         streams = make_streams("train", int(rng.integers(2**31)), LAMBDA)
         episode, watcher, history = Episode(where.world, streams), PaperWatcher(where.offers, streams), History()
         last: Outcome | None = None
