@@ -172,7 +172,7 @@ def _moved(plan: Plan, file: Arrivals | None) -> list[Row]:
         each = [
             what_moving_gains(world, make_streams("test", seed, rate, arrivals, horizon_s=plan.horizon_s), plan.horizon_s) for seed in seeds
         ]
-        asked, bound, moved = np.sum(each, axis=0)
+        asked, bound, moved = np.sum(each, axis=0).tolist()
         found.append({
             "lambda_or_arrivals": name, "relative_load_pct": round(100 * bound / asked, 1), "moved_pct": round(100 * moved / asked, 1),
             "points": round(100 * (moved - bound) / asked, 1),
