@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("numba")
 pytest.importorskip("torch")
 
 import torch
 
+from tiphys_cli.app import app
 from tiphys_models.binding.agent import ACTIONS, FEATURES, agent_of
 from tiphys_models.binding.kernels import WEIGHTS
-from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent
+from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent, load_paper
 from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import agent_actions
 from tiphys_models.sim.binding.episode import Action, Episode, Outcome
@@ -96,3 +101,19 @@ def test_switching_is_taken_only_where_it_certainly_gains() -> None:
     assert lucky.mean() > 0 > lower_bound(lucky)
     assert chosen_margin(fixed | {0.0: (0.805, lower_bound(lucky))}) == NEVER
     assert chosen_margin(fixed | {0.0: (0.81, 0.001), 0.1: (0.82, 0.004), 0.2: (0.83, -0.001)}) == 0.1
+
+
+def test_the_paper_s_agent_is_trained_and_written_by_the_command(tmp_path: Path) -> None:
+    arguments = ["train", "binding", "--preset", "aset-paper", "--episodes", "1", "--seeds", "0", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    card = tmp_path / "seeds" / "aset-paper-0.json"
+    assert load_paper(card).arrays.keys() == SHAPES.keys()
+    assert json.loads(card.read_text())["training"]["episodes"] == 1
+    assert not (tmp_path / "aset-paper.json").exists()  # a comparator: no seed is chosen
+
+
+@pytest.mark.parametrize(("preset", "message"), [("magic", "no preset is called 'magic'"), ("aset", "--episodes is for aset-paper only")])
+def test_bad_inputs_of_training_end_with_one_clear_line(preset: str, message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "binding", "--preset", preset, "--episodes", "1", "--out", str(tmp_path)])
+    assert (result.exit_code, message in result.stderr) == (2, True)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.binding import Plan, tuned
+from tiphys_cli.bench.binding import Plan, topology_facts, tuned
 from tiphys_cli.bench.binding_claims import claims
 from tiphys_cli.bench.binding_docs import blocks, check_documents, marks, write
 from tiphys_cli.bench.binding_play import POLICIES, TRACED, Blind, Job, play_cell
@@ -217,6 +217,14 @@ def test_applications_are_told_for_the_best_static_policy_and_the_agent_of_every
         ["fluid", "farthest", "80.0", "80.0", "70.0"],
         ["fluid", "aset", "85.0", "85.0", "75.0"],
     ]
+
+
+def test_what_no_policy_could_bind_is_told_for_every_topology() -> None:
+    found = topology_facts("dc-cloud", 0)
+    assert found["infeasible_when_empty"] > 0.2
+    assert found["infeasible_by_application"]["gaming"] > 0.5
+    assert found["infeasible_by_application"]["assembly"] == 0
+    assert topology_facts("full-edge", 0)["infeasible_when_empty"] == 0
 
 
 def test_every_topology_is_traced_once_at_the_calibrated_rate() -> None:

@@ -117,7 +117,7 @@ def tuned(plan: Plan, tell: Callable[[str], None]) -> dict[str, Blind]:
 def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arrivals | None) -> dict[str, Any]:
     speed = None if file is None else ANTENNAS * LAMBDA / 60 / file.rate_per_s
     return {
-        "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
+        "topologies": {name: topology_facts(name, plan.seeds[0]) for name in TOPOLOGIES},
         "workload": _workload(plan.seeds),
         "if_streams_moved": _moved(plan, file),
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
@@ -133,7 +133,7 @@ def _cards() -> list[Path]:
     return [*([score] if score.exists() else []), *(path for name in (*AGENTS, PAPER_AGENT) for path in artifacts(name).values())]
 
 
-def _topology(name: str, seed: int) -> Row:
+def topology_facts(name: str, seed: int) -> Row:
     """Offers, capacity, and the share of queries that could not be bound in an empty system."""
     where, streams = make_topology(name), make_streams("test", seed, LAMBDA)
     feasible = empty_feasible(where.world, streams)
