@@ -17,7 +17,7 @@ import torch
 from tiphys_cli.app import app
 from tiphys_models.binding.agent import ACTIONS, FEATURES, agent_of
 from tiphys_models.binding.kernels import WEIGHTS
-from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, PaperAgent, load_paper
+from tiphys_models.binding.paper import HISTORY, SHAPES, WIDTH, History, PaperAgent, load_paper
 from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import agent_actions
 from tiphys_models.sim.binding.episode import Action, Episode, Outcome
@@ -27,7 +27,7 @@ from tiphys_models.sim.binding.workloads import NAMES
 from tiphys_models.train.binding import dqn
 from tiphys_models.train.binding.agents import NEVER, card_of, chosen_margin, lower_bound, regress
 from tiphys_models.train.binding.clones import Lessons, gather
-from tiphys_models.train.binding.dqn import PaperPreset, epsilon_of, train_paper
+from tiphys_models.train.binding.dqn import Memory, PaperPreset, epsilon_of, train_paper
 from tiphys_models.train.binding.presets import Preset
 
 
@@ -46,6 +46,35 @@ def test_one_seed_trains_one_network() -> None:
     first, again = train_paper(short, 0, lambda _: None), train_paper(short, 0, lambda _: None)
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first["dense.1.bias"], ConvQ(0).arrays()["dense.1.bias"])
+
+
+def test_sampled_states_are_those_that_the_agent_saw_whatever_was_overwritten() -> None:
+    rng, memory = np.random.default_rng(0), Memory(20)
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    for length in (1, 1, 30, 3, 12, 1, 1, 1, 9):
+        history, window = History(), rng.integers(0, 9, WIDTH).astype(np.float64)
+        memory.begin(window)
+        state = history.push(window)
+        for step in range(length):
+            following = history.push(window := rng.integers(0, 9, WIDTH).astype(np.float64))
+            memory.push(len(seen), 0.5, window, ended=step == length - 1)
+            seen.append((state, following))
+            state = following
+            kept = np.arange(min(memory.count, 20))
+            wanted = [np.array(each) for each in zip(*(seen[n] for n in memory.taken[kept]), strict=True)]
+            assert all(np.array_equal(a, b) for a, b in zip(memory.states(kept), wanted, strict=True))
+    assert sorted(memory.taken) == list(range(len(seen) - 20, len(seen)))
+
+
+def test_a_full_memory_of_the_shortest_episodes_keeps_all_their_windows() -> None:
+    memory = Memory(5)
+    for number in range(40):
+        memory.begin(np.full(WIDTH, 2.0 * number))
+        memory.push(number, 0.0, np.full(WIDTH, 2.0 * number + 1), ended=True)
+    state, following = memory.states(np.arange(5))
+    assert sorted(state[:, 0, -1]) == [70, 72, 74, 76, 78]
+    assert (following[:, 0, -2] == state[:, 0, -1]).all()
+    assert not state[:, :, :-1].any()
 
 
 def test_chance_decides_less_and_less_and_never_nothing() -> None:
