@@ -94,13 +94,14 @@ test: check unit e2e ## everything above: what CI runs
 demo: $(VENV)/.run ## local control plane, 60 s of functions through Tiphys and the plain scheduler, report (KEEP=1 leaves it running)
 	$(BIN)/tiphys demo $(if $(KEEP),--keep)
 
-bench: $(VENV)/.dev ## the published benchmarks; --check where every claim holds (selection takes up to half an hour, placement five minutes)
+bench: $(VENV)/.dev ## the published benchmarks; --check where every claim holds (selection takes up to half an hour, binding longer, placement five minutes)
 	$(BIN)/tiphys bench extender --check --out out/bench/extender
 	$(BIN)/tiphys bench scheduler --check --out out/bench/scheduler
 	$(BIN)/tiphys bench placement --check --out out/bench/placement
 	$(BIN)/tiphys bench selection --out out/bench/selection
 	$(BIN)/tiphys bench scaling --out out/bench/scaling
-	$(BIN)/tiphys bench binder --out out/bench/binder
+	$(BIN)/tiphys bench binding --out out/bench/binding
+	$(BIN)/tiphys bench binder --check --out out/bench/binder
 
 image: $(VENV)/.run ## container images of operator and extender, and how large they are
 	$(BIN)/tiphys kind images

@@ -13,6 +13,11 @@ RATE_ROW = {
     "nodes", "names", "pods", "with_pods_per_s", "without_pods_per_s", "ratio", "with_cpu_ms_per_pod", "without_cpu_ms_per_pod",
     "model_scored", "run",
 }  # fmt: skip
+BINDING_ROW = {
+    "topology", "scenario", "arrivals", "policy", "training_seed", "application", "lambda_per_min", "seed", "streams", "success", "reject",
+    "failure",
+}  # fmt: skip
+BINDER_ROW = {"sites", "variants", "streams_per_s", "p50_ms", "p99_ms"}
 OBJECT = ["bench", "version", "quick", "seeds", "wall_seconds", "inputs", "rows", "summary", "claims"]
 
 
@@ -65,6 +70,31 @@ def test_bench_live_placement_prints_live_and_simulated_figures() -> None:
     assert {claim["id"] for claim in answer["claims"]} >= {"live-faasrank-over-default", "live-faasrank-decided"}
 
 
+@pytest.mark.timeout(300)
+def test_bench_binding_prints_one_object_and_writes_its_files(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    few = ("--policies", "closest,relative-load,score", "--no-sensitivity", "--seeds", "0", "--jobs", "1")
+    answer = printed(bench("binding", "--quick", "--json", *few, "--out", str(tmp_path)))
+    assert all(row.keys() >= BINDING_ROW for row in answer["rows"])
+    assert {row["policy"] for row in answer["rows"]} == {"closest", "relative-load", "score"}
+    assert {row["training_seed"] for row in answer["rows"]} == {None}
+    assert {row["topology"] for row in answer["rows"]} == {"full-edge", "co-dc-cloud", "dc-cloud"}
+    assert {(row["scenario"], row["arrivals"]) for row in answer["rows"]} == {("default", "poisson")}
+    everything = [row for row in answer["rows"] if row["application"] == "all"]
+    assert all(row["success"] + row["reject"] + row["failure"] == pytest.approx(1) for row in everything)
+    assert json.loads((tmp_path / "result.json").read_text()) == answer
+    assert len(list(tmp_path.glob("*.svg"))) == 7
+
+
+@pytest.mark.timeout(300)
+def test_bench_binder_prints_one_object() -> None:
+    answer = printed(bench("binder", "--quick", "--json"))
+    assert [row["policy"] for row in answer["rows"]] == ["aset", "relative-load"]
+    assert all(row.keys() >= BINDER_ROW for row in answer["rows"])
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in answer["rows"])
+    assert {claim["id"] for claim in answer["claims"]} >= {"binder-p50-ms-aset", "binder-p99-ms-relative-load"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -72,6 +102,7 @@ def test_bench_live_placement_prints_live_and_simulated_figures() -> None:
         ("extender", "--seeds", "x"),
         ("scheduler", "--nodes", "1"),
         ("live-placement", "--reuse", "often"),
+        ("binding", "--policies", "magic"),
         ("nothing",),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ pytest.importorskip("numba")
 
 from tiphys_models.binding import kernels
 from tiphys_models.binding.agent import ACTIONS, FEATURES, GROUPS, HIDDEN, Agent, action_policies
+from tiphys_models.binding.learned import ScorePolicy
 from tiphys_models.binding.protocol import View, bind
 from tiphys_models.binding.registry import make_policy
 from tiphys_models.binding.rules import STATIC
@@ -28,7 +30,7 @@ HORIZON_S = 60.0
 EDGE = make_topology("full-edge")
 ACTION = {a.name: a for a in STATIC_ACTIONS}
 EVENTS = Scenario(events=True)
-SOME = np.array([0.3, -0.1, 0.5, 0.3, 0.3, 0.1, 0.1, 0.2, 1, 1, -0.2, 0.2, 0.3, 0.3, 0.2, 0.3, 0.3, 0.1, 1.5])
+SOME = np.array([0.3, -0.1, 0.5, 0.3, 0.3, 0.1, 0.1, 0.2, 1, 1, -0.2, 0.2, 0.3, 0.3, 0.2, 0.3, 0.3, 0.1, 1.5, 0.5])
 
 
 def streams(seed: int = 0, rate: float = 60.0) -> Streams:
@@ -87,24 +89,25 @@ def test_every_query_succeeds_is_rejected_or_fails(scenario: Scenario) -> None:
         assert sum(found.shares(application)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("policy", STATIC)
+@pytest.mark.parametrize("policy", [*STATIC, "score"])
 def test_the_simulator_binds_as_the_served_policy_does(policy: str) -> None:
-    wanted = streams(rate=30.0)
-    scenario = replace(DEFAULT_SCENARIO, view_s=0.0)
-    episode = Episode(EDGE.world, wanted, scenario, HORIZON_S)
-    for _ in range(4):
-        before = int(episode.state.at[0])
-        episode.window(ACTION[policy], 0.25)
-        for i in range(before, int(episode.state.at[0])):
-            replayed = Episode(EDGE.world, wanted, scenario, HORIZON_S)
-            replayed.window(ACTION[policy], float(wanted.start_s[i]))
+    action, served = (ACTION[policy], make_policy(policy)) if policy in STATIC else (Action.score(SOME), ScorePolicy(SOME))
+    wanted = streams(rate=220.0)
+    episode = Episode(EDGE.world, wanted, replace(DEFAULT_SCENARIO, view_s=0.0), HORIZON_S)
+    replayed: dict[int, int] = {}
+    for i in range(800):
+        episode.window(action, float(wanted.start_s[i]) - episode.now_s)  # up to this stream, which the next window binds
+        if i % 4 == 0:
             a = int(wanted.access[i])
-            seen = View(EDGE.world.network_ms[a], replayed.state.load_qps.copy(), np.ones(len(EDGE.offers), np.bool_))
+            seen = View(EDGE.world.network_ms[a], episode.state.load_qps.copy(), np.ones(len(EDGE.offers), np.bool_))
             asked = Stream(
                 "detect", float(wanted.max_delay_ms[i]), float(wanted.min_accuracy[i]), float(wanted.rate_qps[i]), float(wanted.size_kb[i]),
                 1e9, float(wanted.max_delay_ms[i] - wanted.slack_ms[i]) / 2, draw=int(wanted.draw[i]),
             )  # fmt: skip
-            assert bind(make_policy(policy), EDGE.offers, asked, seen).offer == max(int(episode.state.offer[i]), REJECTED)
+            replayed[i] = bind(served, EDGE.offers, asked, seen).offer
+    assert replayed == {i: max(int(episode.state.offer[i]), REJECTED) for i in replayed}
+    assert -1 in replayed.values()  # full, or declined
+    assert len(set(replayed.values())) > 5
 
 
 def test_the_ceiling_holds_with_an_exact_view_and_an_old_one_lets_sites_overbook() -> None:
@@ -118,6 +121,45 @@ def test_the_ceiling_holds_with_an_exact_view_and_an_old_one_lets_sites_overbook
     assert most(replace(DEFAULT_SCENARIO, view_s=0.0)) <= 0.9 + 1e-9
     assert most(DEFAULT_SCENARIO) > 0.95
     assert most(replace(DEFAULT_SCENARIO, view_s=0.0, ceiling=0.5)) <= 0.5 + 1e-9
+
+
+def bound_at(world: World, wanted: Streams, **changed: Any) -> list[int]:
+    """Where streams that all begin at once are bound by `closest`."""
+    episode = Episode(world, wanted, replace(DEFAULT_SCENARIO, **changed), HORIZON_S)
+    episode.window(ACTION["closest"])
+    return [int(o) for o in episode.state.offer]
+
+
+def test_equals_are_decided_by_spare_capacity_by_name_or_by_chance() -> None:
+    two = np.ones(2)
+    columns = kernels.Columns(1000 * two, 8 * two, 30 * two, 40 * two, np.array([7, 11], np.uint64), two)
+    twins = World(columns, np.ones((1, 2)), np.ones((1, 2)), np.zeros((1, 2)))
+    wanted = alike(40, 10.0, 200.0)
+    assert bound_at(twins, wanted) == [0, 1] * 20
+    assert bound_at(twins, wanted, tie="name") == [0] * 40
+    drawn = [int(np.argmax(kernels.draws(bits, columns.hashes))) for bits in wanted.draw]
+    assert bound_at(twins, wanted, tie="random") == drawn
+    assert 0 < sum(drawn) < 40
+
+
+def test_a_site_that_hears_of_its_own_bindings_late_overbooks() -> None:
+    wanted = alike(15, 10.0, 200.0)
+    assert bound_at(one_offer(100.0), wanted) == [0] * 9 + [REJECTED] * 6
+    assert bound_at(one_offer(100.0), wanted, own_at_once=False) == [0] * 15
+
+
+def test_queries_of_the_warm_up_are_not_counted() -> None:
+    wanted, world = alike(15, 10.0, 200.0), one_offer(100.0)
+    whole, warm = (counted(world, wanted, replace(DEFAULT_SCENARIO, warm_up_s=s)) for s in (0.0, 20.0))
+    assert warm.sum() == pytest.approx(whole.sum() * 40 / 60)
+    assert warm[REJECT] == pytest.approx(whole[REJECT] * 40 / 60)
+
+
+def test_in_a_fluid_nobody_waits_below_the_capacity() -> None:
+    wanted, world = alike(8, 10.0, 10.5), one_offer(100.0)  # half a millisecond to wait at a use of 80 %
+    fluid, queues = (counted(world, wanted, replace(DEFAULT_SCENARIO, variability=v)) for v in (0.0, kernels.VARIABILITY))
+    assert fluid[SUCCESS] == pytest.approx(fluid.sum())
+    assert queues[LATE] / queues.sum() > 0.5
 
 
 def test_loads_return_to_nothing_when_streams_have_ended() -> None:
@@ -207,7 +249,7 @@ def choosers() -> list[Chooser]:
         RandomSwitching(STATIC_ACTIONS, np.random.default_rng(0)),
         Alternating(ACTION["closest"], ACTION["farthest"]),
         Oracle(STATIC_ACTIONS[:3], ACTION["farthest"], 2),
-        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros((3, 7)))),
+        Fixed(table_action([0, 1, 2, 3, 4, 5, 6, 7, 2], np.zeros(kernels.WEIGHTS))),
         Fixed(Action.score(SOME)),
     ]
 
@@ -217,6 +259,21 @@ def test_comparators_play_to_the_end(chooser: Chooser) -> None:
     found = play(EDGE.world, streams(rate=30.0), chooser, DEFAULT_SCENARIO, 30.0)
     assert len(found.chosen) == 6
     assert sum(found.outcome.shares()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "weights", "message"),
+    [
+        ([0] * len(NAMES), SOME[:-1], r"weights must be 20 numbers, and have the shape \(19,\)"),
+        ([0] * len(NAMES), np.zeros((3, 7)), r"weights .* \(3, 7\)"),
+        ([0] * (len(NAMES) - 1), SOME, "kinds must be 9 numbers"),
+        ([-1] + [0] * (len(NAMES) - 1), SOME, "one is -1"),
+        ([0] * (len(NAMES) - 1) + [9], SOME, "from 0 to 8, and one is 9"),
+    ],
+)
+def test_an_action_that_compiled_code_would_read_beyond_is_refused(kinds: list[int], weights: FloatArray, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        table_action(kinds, weights)
 
 
 def test_names_are_checked() -> None:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("numba")
 
 from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.sim.binding.workloads import make_streams, read_arrivals
+from tiphys_models.sim.binding.workloads import APPLICATIONS, make_streams, read_arrivals
 
 
 def write(path: Path, text: str) -> Path:
@@ -46,3 +46,13 @@ def test_a_file_keeps_its_bursts_and_gets_the_rate_of_poisson_arrivals(tmp_path:
     again = make_streams("test", 0, 60.0, arrivals, horizon_s=200.0)
     assert np.array_equal(found.access, again.access)
     assert not np.array_equal(found.start_s[:20], make_streams("test", 1, 60.0, arrivals, horizon_s=200.0).start_s[:20])
+
+
+def test_the_document_tells_applications_as_they_are_simulated() -> None:
+    def told(low: float, high: float) -> str:
+        return f"{low:g}" if low == high else f"{low:g}–{high:g}"
+
+    text = (Path(__file__).parents[2] / "docs" / "binding.md").read_text()
+    for a in APPLICATIONS:
+        line = [a.name, told(*a.delay_ms), told(*a.rate_qps), told(*a.lasts_s), f"{a.accuracy:g}", f"{a.share:g}"]
+        assert f"| {' | '.join(line)} |" in text

@@ -1,26 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
 
 from tiphys_cli.app import app
-from tiphys_cli.bench.binding import Plan, tuned
+from tiphys_cli.bench.binding import Plan, topology_facts, tuned
 from tiphys_cli.bench.binding_claims import claims
-from tiphys_cli.bench.binding_docs import blocks
-from tiphys_cli.bench.binding_play import Blind, Job, play_cell
-from tiphys_cli.bench.binding_plots import draw
+from tiphys_cli.bench.binding_docs import blocks, check_documents, marks, write
+from tiphys_cli.bench.binding_play import POLICIES, TRACED, Blind, Job, play_cell
+from tiphys_cli.bench.binding_plots import draw, illustrate
 from tiphys_cli.bench.binding_summary import Table, oracle_shares, summarise, with_blind
 from tiphys_cli.bench.binding_tables import made_tables
-from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.report import Result
 from tiphys_models.binding.rules import PAPER, STATIC
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO
+from tiphys_models.sim.binding.topology import TOPOLOGIES
 from tiphys_models.sim.binding.workloads import NAMES
 
 RATES = {"full-edge": (20.0, 40.0, 60.0, 80.0, 100.0), "co-dc-cloud": (60.0,), "dc-cloud": (60.0,)}
@@ -148,24 +150,86 @@ def test_the_fixed_action_of_an_agent_that_never_switched_is_not_printed_again(*
     assert ("aset-fixed-0" in told, "aset-0" in told) == (switches, True)
 
 
-def test_tables_and_pictures_are_made_from_a_result(tmp_path: Path) -> None:
-    made = rows()
+def finished(topologies: Sequence[str] = tuple(RATES)) -> Result:
+    made = [r for r in rows() if r["topology"] in topologies]
     topology = {"offers": 74, "infeasible_when_empty": 0.0, "infeasible_by_application": {}}
-    workload = {"lambda_per_min": 60.0, "qps_an_antenna": 1000.0}
-    inputs = {"over_time": {"closest": [0.5] * 20}, "topologies": {"full-edge": topology}, "workload": workload}
-    result = Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
-    titles = [title for title, lines in made_tables(result) if lines]
-    assert "full-edge: success/reject/failure, % by lambda" in titles
+    moved = [{"lambda_or_arrivals": "60", "points": 9.0}]
+    noise = np.random.default_rng(0).uniform(0, 1, (len(TRACED), 120))
+    inputs = {
+        "over_time": {t: dict(zip(TRACED, noise.tolist(), strict=True)) for t in topologies}, "topologies": {"full-edge": topology},
+        "workload": {"lambda_per_min": 60.0, "qps_an_antenna": 1000.0}, "if_streams_moved": moved,
+    }  # fmt: skip
+    return Result("binding", True, (0, 1, 2), 1.0, inputs, made, summarise(made), claims(made))
+
+
+def test_a_document_gets_tables_and_the_pictures_that_it_shows(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
-    document.write_text("before\n<!-- bench:full-edge-success-over-the-best-static-policy-points-by-lambda -->\n<!-- /bench -->\nafter\n")
-    rewrite(document, blocks(result))
+    block = "<!-- bench:full-edge-success-over-the-best-static-policy-points-by-lambda -->\n<!-- /bench -->\n"
+    document.write_text(f"before\n{block}![by rate](images/binding-rates-full-edge.svg)\n![other](images/sketch.svg)\n")
+    check_documents([document], ("closest", "aset"), None)
+    write(finished(), document)
     assert "| aset (seed 0) | +3.0 (+3.0..+3.0) |" in document.read_text()
-    document.write_text("<!-- bench:magic -->\n<!-- /bench -->\n")
-    with pytest.raises(InvalidInput, match="'magic'"):
-        rewrite(document, blocks(result))
-    document.unlink()
-    draw(result, tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"applications.svg", "over-time.svg", *(f"rates-{t}.svg" for t in RATES)}
+    assert [p.name for p in (tmp_path / "images").iterdir()] == ["binding-rates-full-edge.svg"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("<!-- bench:magic -->\n<!-- /bench -->", "'magic'"), ("![](images/binding-magic.svg)", "magic")]
+)
+def test_what_no_run_writes_is_named_before_anything_is_played(tmp_path: Path, text: str, message: str) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        check_documents([document], POLICIES, None)
+
+
+def test_marks_are_known_before_a_run_has_tables() -> None:
+    played = dict.fromkeys(r["policy"] for r in rows() if r["policy"] != "blind")
+    assert set(blocks(finished())) == set(marks(tuple(played), None))
+    alone = marks(("aset", "score"), Path("bursts.csv"))
+    assert "arrivals-of-bursts" in alone
+    assert not [mark for mark in alone if "over-the-best-static" in mark or "oracle" in mark]  # nothing to compare with
+
+
+def test_pictures_are_small_and_the_same_for_the_same_result(tmp_path: Path) -> None:
+    draw(finished(["full-edge"]), tmp_path)
+    found = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert set(found) == {"applications.svg", "over-time-full-edge.svg", "rates-full-edge.svg"}
+    assert max(map(len, found.values())) < 60_000
+    illustrate(finished(["full-edge"]), tmp_path, {"rates-full-edge": "again.svg"})
+    assert (tmp_path / "again.svg").read_bytes() == found["rates-full-edge.svg"]
+    assert all(f">{figure}, % of queries<" in found["rates-full-edge.svg"].decode() for figure in ("success", "reject", "failure"))
+
+
+def test_applications_are_told_for_the_best_static_policy_and_the_agent_of_every_scenario() -> None:
+    at: dict[str, Any] = {"topology": "full-edge", "rate": 60.0}
+    made = [
+        row(policy, success - 0.1 * (application == "cars"), **at, seed=seed, scenario=scenario, application=application, training_seed=k)
+        for scenario, best in (("default", "closest"), ("fluid", "farthest"))
+        for application in ("all", "gaming", "cars")
+        for seed in (0, 1)
+        for policy, k, success in ((best, None, 0.8), ("cheaper", None, 0.7), ("aset", 0, 0.9), ("aset", 1, 0.8))
+    ]
+    inputs: dict[str, Any] = {"topologies": {}, "workload": {}}
+    tables = dict(made_tables(Result("binding", True, (0, 1), 1.0, inputs, made, summarise(made), [])))
+    assert [list(line.values()) for line in tables["full-edge, lambda 60: success by scenario and application, %"]] == [
+        ["default", "closest", "80.0", "80.0", "70.0"],
+        ["default", "aset", "85.0", "85.0", "75.0"],
+        ["fluid", "farthest", "80.0", "80.0", "70.0"],
+        ["fluid", "aset", "85.0", "85.0", "75.0"],
+    ]
+
+
+def test_what_no_policy_could_bind_is_told_for_every_topology() -> None:
+    found = topology_facts("dc-cloud", 0)
+    assert found["infeasible_when_empty"] > 0.2
+    assert found["infeasible_by_application"]["gaming"] > 0.5
+    assert found["infeasible_by_application"]["assembly"] == 0
+    assert topology_facts("full-edge", 0)["infeasible_when_empty"] == 0
+
+
+def test_every_topology_is_traced_once_at_the_calibrated_rate() -> None:
+    traced = [(job.topology, job.lambda_per_min, job.seed) for job in Plan((3, 4)).cells({}) if job.trace]
+    assert traced == [(topology, 60.0, 3) for topology in TOPOLOGIES]
 
 
 def test_unknown_policies_and_unreadable_arrivals_are_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tiphys_cli.bench.scaling_claims import claims, over_bar, summarise
 from tiphys_cli.bench.scaling_play import Job, joint, play_cell, settling, traces
 from tiphys_cli.bench.scaling_plots import draw
 from tiphys_cli.bench.scaling_settings import settings_of
-from tiphys_cli.bench.scaling_tables import tables
+from tiphys_cli.bench.scaling_tables import marks, tables
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.scaling.learned import moves_of
 from tiphys_models.scaling.registry import make_agent
@@ -169,6 +169,7 @@ def test_the_document_has_the_tables_of_a_run(tmp_path: Path) -> None:
     result = Result("scaling", False, (0, 1, 2), 60.0, inputs, made, summarise(made), claims(made, inputs))
     document = tmp_path / "scaling.md"
     document.write_bytes((Path(__file__).parents[2] / "docs" / "scaling.md").read_bytes())
+    assert set(printed(result, tables(result))) == set(marks(("combined", "dqn-horizontal", "dqn-vertical"), requests=True))
     rewrite(document, printed(result, tables(result)))
     text = document.read_text()
     assert "| recurring | 0.720 (0.720 to 0.720) | 0.900 (0.900 to 0.900) | 0.405 (0.405 to 0.405) |" in text

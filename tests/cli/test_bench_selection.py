@@ -13,7 +13,7 @@ from tiphys_cli.bench.documents import rewrite
 from tiphys_cli.bench.report import Result
 from tiphys_cli.bench.selection import Plan, policies, sweep
 from tiphys_cli.bench.selection_claims import claims
-from tiphys_cli.bench.selection_docs import blocks
+from tiphys_cli.bench.selection_docs import blocks, marks
 from tiphys_cli.bench.selection_play import Job, play, play_all
 from tiphys_cli.bench.selection_plots import draw
 from tiphys_cli.bench.selection_summary import best_columns, pick, summarise, with_best_fixed
@@ -182,6 +182,7 @@ def finished() -> Result:
 
 def test_documents_are_rewritten_from_the_result(tmp_path: Path) -> None:
     found = blocks(finished())
+    assert set(found) == set(marks(("metanet",)))
     document = tmp_path / "a.md"
     document.write_text("".join(f"<!-- bench:{name} -->\nold\n<!-- /bench -->\n" for name in found))
     rewrite(document, found)

@@ -80,9 +80,8 @@ class Plan:
                 for index, seed in enumerate(self.seeds):
                     shown = topology == "full-edge" and rate == LAMBDA
                     policies = self.policies if shown and index < _ORACLE_SEEDS else no_oracle
-                    yield Job(
-                        topology, DEFAULT_SCENARIO, rate, seed, policies, blind.get(topology), self.horizon_s, trace=shown and index == 0
-                    )
+                    traced = rate == LAMBDA and index == 0
+                    yield Job(topology, DEFAULT_SCENARIO, rate, seed, policies, blind.get(topology), self.horizon_s, trace=traced)
         for seed in self.seeds if self.file is not None else ():
             yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, edge, self.horizon_s, str(self.file))
         for scenario in self._scenarios:
@@ -118,14 +117,14 @@ def tuned(plan: Plan, tell: Callable[[str], None]) -> dict[str, Blind]:
 def _inputs(plan: Plan, played: list[Played], blind: dict[str, Blind], file: Arrivals | None) -> dict[str, Any]:
     speed = None if file is None else ANTENNAS * LAMBDA / 60 / file.rate_per_s
     return {
-        "topologies": {name: _topology(name, plan.seeds[0]) for name in TOPOLOGIES},
+        "topologies": {name: topology_facts(name, plan.seeds[0]) for name in TOPOLOGIES},
         "workload": _workload(plan.seeds),
         "if_streams_moved": _moved(plan, file),
         "models": {path.stem: sha256(path.with_suffix(".safetensors").read_bytes()).hexdigest() for path in _cards()},
         "blind": {name: _blind(b) for name, b in blind.items()},
         "arrivals": None if file is None else {"name": file.name, "sha256": file.sha256, "times": len(file.times_s), "sped_up": speed},
-        "over_time": next((p.over_time for p in played if p.over_time), {}),
-        "switched": {str(p.job.seed): p.switched for p in played if p.job.trace},
+        "over_time": {p.job.topology: p.over_time for p in played if p.over_time},
+        "switched": {p.job.topology: p.switched for p in played if p.job.trace},
     }
 
 
@@ -134,7 +133,7 @@ def _cards() -> list[Path]:
     return [*([score] if score.exists() else []), *(path for name in (*AGENTS, PAPER_AGENT) for path in artifacts(name).values())]
 
 
-def _topology(name: str, seed: int) -> Row:
+def topology_facts(name: str, seed: int) -> Row:
     """Offers, capacity, and the share of queries that could not be bound in an empty system."""
     where, streams = make_topology(name), make_streams("test", seed, LAMBDA)
     feasible = empty_feasible(where.world, streams)

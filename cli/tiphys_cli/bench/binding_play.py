@@ -42,8 +42,8 @@ FIXED_OF = {f"{name}-fixed": name for name in AGENTS}
 BLIND = ("blind-schedule", "blind-table")
 PAPER_AGENT = "aset-paper"
 POLICIES = (*STATIC, "score", *AGENTS, *FIXED_OF, PAPER_AGENT, "random", *BLIND, "oracle")
-TRACED = ("aset", "score", *STATIC)
-"""Whose success over time is kept, of one cell."""
+TRACED = ("aset", "score", PAPER_AGENT, *STATIC)
+"""Whose success over time is kept, of one cell a topology."""
 TUNING_SEEDS = tuple(range(6))
 """Of the training split."""
 _NEVER = float("inf")

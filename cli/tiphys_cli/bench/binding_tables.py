@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tiphys_cli.bench.binding_play import FIXED_OF
-from tiphys_cli.bench.report import Result, Row
+import numpy as np
 
+from tiphys_cli.bench.binding_play import BLIND, FIXED_OF
+from tiphys_cli.bench.report import Result, Row
+from tiphys_models.binding.rules import PAPER, STATIC
+from tiphys_models.sim.binding.topology import TOPOLOGIES
+
+_AGENT = "aset"
+_BY_BOTH = "full-edge, lambda 60: success by scenario and application, %"
 _FIGURES = ("success", "reject", "failure")
 
 
 def shown(policy: str, training_seed: int | None) -> str:
     """Agents by training seed."""
     return policy if training_seed is None else f"{policy} (seed {training_seed})"
+
+
+def titles(policies: Sequence[str], arrivals: str | None) -> list[str]:
+    """Of the tables that a run with these policies and this file of arrivals will have lines for."""
+    static = [p for p in policies if p in STATIC]
+    compared = bool(static) and len(policies) > 1
+    found = {"infeasible in an empty system, %": True, "what is asked": True}
+    for topology in TOPOLOGIES:
+        found[f"{topology}: success/reject/failure, % by lambda"] = True
+        found[f"{topology}: success over the best static policy, points by lambda"] = compared
+    if arrivals is not None:
+        found |= {f"arrivals of {arrivals}": True, f"arrivals of {arrivals}: over the best static": compared}
+    found |= {
+        "full-edge, lambda 60: success of static policies by application, %": bool({*STATIC, *BLIND, "random"} & set(policies)),
+        "full-edge, lambda 60, by scenario": True,
+        "full-edge, lambda 60: over the best static policy by scenario, points": compared,
+        _BY_BOTH: bool(static) or _AGENT in policies,
+        "full-edge: success if streams might move": True,
+        "full-edge, lambda 60: shares of what the oracle gains": {"oracle", *PAPER} <= set(policies),
+    }
+    return [title for title, there in found.items() if there]
 
 
 def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
@@ -43,6 +70,7 @@ def made_tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     scenarios = [s for s in edge if s["application"] == "all"]
     found.append(("full-edge, lambda 60, by scenario", _triples(scenarios, "scenario")))
     found.append(("full-edge, lambda 60: over the best static policy by scenario, points", _over(scenarios, "scenario")))
+    found.append((_BY_BOTH, list(_by_scenario_and_application(edge))))
     if moved := result.inputs.get("if_streams_moved"):
         found.append(("full-edge: success if streams might move", moved))
     if shares := result.inputs.get("shares_of_oracle_gain"):
@@ -71,6 +99,21 @@ def _infeasible(result: Result) -> Iterator[Row]:
     for name, topology in result.inputs["topologies"].items():
         by_application = {k: f"{100 * v:.1f}" for k, v in topology["infeasible_by_application"].items()}
         yield {"topology": name, "offers": topology["offers"], "all": f"{100 * topology['infeasible_when_empty']:.1f}", **by_application}
+
+
+def _by_scenario_and_application(summary: Sequence[Row]) -> Iterator[Row]:
+    """The best static policy of each scenario, and below it the agent, in the mean over its training seeds."""
+    success = [s for s in summary if s["metric"] == "success"]
+    for scenario in dict.fromkeys(s["scenario"] for s in success):
+        here = [s for s in success if s["scenario"] == scenario]
+        static = next(s["best_static"] for s in here if s["application"] == "all")
+        for policy in (static, _AGENT):
+            found: dict[str, list[float]] = {}
+            for s in here:
+                if s["policy"] == policy:
+                    found.setdefault(s["application"], []).append(100 * s["mean"])
+            if found:
+                yield {"scenario": scenario, "policy": policy, **{name: f"{np.mean(values):.1f}" for name, values in found.items()}}
 
 
 def _triples(summary: Sequence[Row], column: str, figures: Sequence[str] = _FIGURES) -> list[Row]:

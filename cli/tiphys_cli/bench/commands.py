@@ -15,6 +15,7 @@ from rich.table import Table
 from tiphys_cli.bench import binder as binder_bench
 from tiphys_cli.bench import extender as extender_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
+from tiphys_cli.bench.documents import check as check_documents
 from tiphys_cli.bench.documents import markdown, printed, rewrite
 from tiphys_cli.bench.plots import Bars, svg
 from tiphys_cli.bench.report import Result, Row
@@ -112,7 +113,7 @@ def placement(
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import placement as placement_bench  # noqa: PLC0415 - numba, which few installations have
-            from tiphys_cli.bench.placement_docs import blocks  # noqa: PLC0415
+            from tiphys_cli.bench.placement_docs import blocks, marks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = placement_bench.Plan(parse_numbers(seeds, "seeds", least=0), trace_dir=trace_dir, quick=quick)
@@ -122,6 +123,7 @@ def placement(
             plan = replace(plan, policies=tuple(policies.split(",")))
         if model is not None:
             plan = replace(plan, models={**plan.models, "faasrank": model})
+        check_documents(docs or (), marks(plan.policies))
         result = placement_bench.run(plan, tell)
         for path in docs or ():
             rewrite(path, blocks(result))
@@ -193,11 +195,12 @@ def selection(
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import selection as selection_bench  # noqa: PLC0415 - numba, which few installations have
-            from tiphys_cli.bench.selection_docs import blocks  # noqa: PLC0415
+            from tiphys_cli.bench.selection_docs import blocks, marks  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         names = selection_bench.policies() if policies is None else tuple(policies.split(","))
         plan = selection_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, workload, quick, jobs)
+        check_documents(docs or (), marks(names))
         result = selection_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
         for path in docs or ():
             rewrite(path, blocks(result))
@@ -242,13 +245,14 @@ def scaling(
         try:
             from tiphys_cli.bench import scaling as scaling_bench  # noqa: PLC0415 - numba, which few installations have
             from tiphys_cli.bench.scaling_play import playable  # noqa: PLC0415
-            from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
+            from tiphys_cli.bench.scaling_tables import marks, tables  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         names = playable() if agents is None else tuple(agents.split(","))
         plan = scaling_bench.Plan(parse_numbers(seeds, "seeds", least=0), names, tuple(shape or ()), quick, jobs, fluid)
         if quick:
             plan = replace(plan, seeds=plan.seeds[:2])
+        check_documents(docs or (), marks(names, requests=not (fluid or quick)))
         result = scaling_bench.run(plan, tell)
         if out is not None:
             from tiphys_cli.bench.scaling_plots import draw  # noqa: PLC0415
@@ -292,15 +296,16 @@ def binding(
     def work(tell: Callable[[str], None]) -> Result:
         try:
             from tiphys_cli.bench import binding as binding_bench  # noqa: PLC0415 - numba, which few installations have
-            from tiphys_cli.bench.binding_docs import blocks  # noqa: PLC0415
+            from tiphys_cli.bench import binding_docs  # noqa: PLC0415
         except ImportError as error:
             raise InvalidInput(f"the simulator needs more than is installed ({error.name}): pip install 'tiphys[sim]'") from error
         plan = binding_bench.Plan(parse_numbers(seeds, "seeds", least=0), file=arrivals, quick=quick, jobs=jobs, sensitivity=sensitivity)
         if policies is not None:
             plan = replace(plan, policies=tuple(policies.split(",")))
+        binding_docs.check_documents(docs or (), plan.policies, arrivals)
         result = binding_bench.run(replace(plan, seeds=plan.seeds[:2]) if quick else plan, tell)
         for path in docs or ():
-            rewrite(path, blocks(result))
+            binding_docs.write(result, path)
         return result
 
     result = _guarded(work, docs if quick else None)
@@ -327,6 +332,7 @@ def binder(
 
     def work(tell: Callable[[str], None]) -> Result:
         chosen = parse_numbers(seeds, "seeds", least=0)
+        check_documents(docs or (), ("binder",))
         result = binder_bench.run(binder_bench.Plan.quickly(chosen) if quick else binder_bench.Plan(seeds=chosen), tell)
         for path in docs or ():
             rewrite(path, {"binder": markdown(result.rows)})

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiphys_cli.bench.documents import claim_line, table
+from tiphys_cli.bench.placement import LEARNED
 from tiphys_cli.bench.report import Result, Row
 
 _SCENARIO_POLICIES = ("least-connections", "static-rank", "static-rank-tuned", "warm-first", "faasrank", "clairvoyant")
@@ -18,6 +19,11 @@ _COLUMNS = {
     "jain_fairness": ("Jain over functions", ".2f"),
 }
 _OVER = ("static-rank", "least-connections", "warm-first")
+
+
+def marks(policies: Sequence[str]) -> list[str]:
+    """Of all blocks that a run with these policies will have."""
+    return ["short", "policies", "workloads", "scenarios", "claims", "speed", "digests", *(f"seeds-{p}" for p in LEARNED if p in policies)]
 
 
 def blocks(result: Result) -> Mapping[str, str]:

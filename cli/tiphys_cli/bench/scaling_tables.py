@@ -6,12 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from tiphys_cli.bench.documents import mark_of
 from tiphys_cli.bench.report import Result, Row, interval
 from tiphys_cli.bench.scaling_claims import over_bar
 from tiphys_cli.bench.scaling_play import JOINT, PER_POD
 
+TITLES = (
+    "run",
+    "cost of the chosen settings",
+    "windows kept by the chosen settings, %",
+    "requests in time, and never served, with the chosen settings, %",
+    "changes of size with the chosen settings",
+    "combined over the rules' cost at what they attain",
+    "every setting: cost (windows kept, %)",
+    "three services: cost (windows kept, %)",
+    "per-pod queues: cost (windows kept, %)",
+    "settling at constant rates",
+)
 _Means = dict[str, Row]
 """Summary objects of one shape, agent and setting, by metric."""
+
+
+def marks(agents: Sequence[str], *, requests: bool) -> list[str]:
+    """Of all blocks that a run with these agents will have; queues for every pod are simulated by requests only."""
+    wanted = {
+        "combined over the rules' cost at what they attain": "combined" in agents,
+        "three services: cost (windows kept, %)": "dqn-horizontal" in agents,
+        "per-pod queues: cost (windows kept, %)": requests,
+        "settling at constant rates": "dqn-vertical" in agents,
+    }
+    return [*(mark_of(title) for title in TITLES if wanted.get(title, True)), "claims"]
 
 
 def tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
@@ -20,18 +44,19 @@ def tables(result: Result) -> Sequence[tuple[str, Sequence[Row]]]:
     plain = [shape for shape in dict.fromkeys(shape for shape, _, _ in cells) if not _special(shape)]
     chosen = {key: means for key, means in cells.items() if result.inputs["chosen"].get(key[1], key[2]) == key[2]}
     own_queues = {(s.removesuffix(PER_POD), a, name): means for (s, a, name), means in chosen.items() if s.endswith(PER_POD)}
-    return [
-        ("run", [_run(result)]),
-        ("cost of the chosen settings", _lines(chosen, plain, _cost)),
-        ("windows kept by the chosen settings, %", _lines(chosen, plain, _kept)),
-        ("requests in time, and never served, with the chosen settings, %", _lines(chosen, plain, _requests)),
-        ("changes of size with the chosen settings", _lines(chosen, plain, lambda m: f"{m['switches']['mean']:.0f}")),
-        ("combined over the rules' cost at what they attain", list(_over_bars(result, plain))),
-        ("every setting: cost (windows kept, %)", _lines(cells, plain, _cost_and_kept)),
-        ("three services: cost (windows kept, %)", _lines(chosen, [JOINT], _cost_and_kept)),
-        ("per-pod queues: cost (windows kept, %)", _lines(own_queues, plain, _cost_and_kept)),
-        ("settling at constant rates", list(_settling(result.rows))),
+    made = [
+        [_run(result)],
+        _lines(chosen, plain, _cost),
+        _lines(chosen, plain, _kept),
+        _lines(chosen, plain, _requests),
+        _lines(chosen, plain, lambda m: f"{m['switches']['mean']:.0f}"),
+        list(_over_bars(result, plain)),
+        _lines(cells, plain, _cost_and_kept),
+        _lines(chosen, [JOINT], _cost_and_kept),
+        _lines(own_queues, plain, _cost_and_kept),
+        list(_settling(result.rows)),
     ]
+    return list(zip(TITLES, made, strict=True))
 
 
 def _cells(result: Result) -> dict[tuple[str, str, str], _Means]:

@@ -24,6 +24,13 @@ _FIGURES = {
 _BILL = ("cost_usd", "sla_violation", "energy_kwh", "response_s", "j")
 
 
+def marks(policies: Sequence[str]) -> list[str]:
+    """Of all blocks that a run with these policies may have; whether a policy has weights, the run will say."""
+    tables = [f"{table}-{w}" for table in ("table", "cost-at-sla") for w in WORKLOADS]
+    learned = [f"{part}-{policy}" for part in ("seeds", "digest") for policy in policies]
+    return ["run", *tables, "gains", "enough", "sweep", "scenarios", "claims", *LEARNED, *learned]
+
+
 def blocks(result: Result) -> Mapping[str, str]:
     """By name."""
     return {

@@ -1,7 +1,9 @@
-"""Agents: every window one of several policies binds all streams that arrive, chosen from what a binder knows of the whole system.
+"""Agents: every window one of several policies binds all streams that arrive, chosen from what a binder knows.
 
-What is seen is pooled over offers by layer and accuracy band, so that any number of offers fits. The network estimates by how many
-points each action would raise success over the base action's; another action is taken above a margin only.
+Loads are those of the whole system. Streams that came or are bound, and what became of queries, are those of one binder's access site
+where it serves, and those of all sites where it was trained (ADR 62). What is seen is pooled over offers by layer and accuracy band,
+so that any number of offers fits. The network estimates by how many points each action would raise success over the base action's;
+another action is taken above a margin only.
 """
 
 from __future__ import annotations

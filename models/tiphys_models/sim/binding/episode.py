@@ -10,6 +10,7 @@ import numpy as np
 
 from tiphys_models.binding import kernels
 from tiphys_models.binding.rules import STATIC
+from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.sim.binding.kernel import NOT_YET, TIE_NAME, TIE_RANDOM, TIE_SPARE, Options, State, Streams, World, bind_until
 from tiphys_models.sim.binding.queues import DROPPED, LATE, REJECT, SUCCESS, events, forget_ended, tick
@@ -28,6 +29,14 @@ class Action:
     kinds: IntArray
     weights: FloatArray
     """Of the score."""
+
+    def __post_init__(self) -> None:
+        """Compiled code reads both without looking at their lengths; InvalidInput says what is wrong."""
+        for what, found, wanted in (("kinds", self.kinds, len(APPLICATIONS)), ("weights", self.weights, kernels.WEIGHTS)):
+            if np.shape(found) != (wanted,):
+                raise InvalidInput(f"action {self.name!r}: {what} must be {wanted} numbers, and have the shape {np.shape(found)}")
+        if unknown := [int(kind) for kind in self.kinds if not 0 <= kind <= kernels.SCORE]:
+            raise InvalidInput(f"action {self.name!r}: kinds are numbers from 0 to {kernels.SCORE}, and one is {unknown[0]}")
 
     @classmethod
     def same(cls, name: str, kind: int, weights: FloatArray = _NO_WEIGHTS) -> Action:

@@ -10,7 +10,7 @@ from torch import nn
 
 from tiphys_models.binding.paper import HISTORY, WIDTH, History, PaperAgent
 from tiphys_models.binding.rules import PAPER
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.nets.binding import ConvQ
 from tiphys_models.sim.binding.choosers import PaperWatcher
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Episode, Moment, Outcome
@@ -39,20 +39,47 @@ class PaperPreset:
 
 
 class Memory:
-    """Windows of one ring buffer; a state is its window and those before it."""
+    """Transitions of one ring buffer, windows of another, each kept once; a state is its window and those before it in the episode."""
 
     def __init__(self, size: int) -> None:
-        self.states = np.zeros((size, HISTORY, WIDTH), np.float16)
-        self.following = np.zeros((size, HISTORY, WIDTH), np.float16)
+        # an episode has one window more than transitions: with the shortest of one transition each, twice as many as those
+        self.windows = np.zeros((2 * size + HISTORY + 1, WIDTH), np.float16)
+        self.newest, self.before = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        """Number of each state's window, and how many windows its episode had before."""
         self.taken, self.reward, self.ended = np.zeros(size, np.int64), np.zeros(size, np.float32), np.zeros(size, np.float32)
         self.count = 0
+        self._windows, self._began = 0, 0
+        """How many windows came in all, and before this episode."""
 
-    def push(self, state: FloatArray, taken: int, reward: float, following: FloatArray, *, ended: bool) -> None:
-        """The oldest is overwritten."""
+    def begin(self, window: FloatArray) -> None:
+        """The first window of an episode."""
+        self._began = self._windows
+        self._keep(window)
+
+    def push(self, taken: int, reward: float, following: FloatArray, *, ended: bool) -> None:
+        """What was done after the newest window, and the window that came of it. The oldest is overwritten."""
         at = self.count % len(self.taken)
-        self.states[at], self.following[at] = state.T, following.T
+        self.newest[at], self.before[at] = self._windows - 1, self._windows - 1 - self._began
         self.taken[at], self.reward[at], self.ended[at] = taken, reward, ended
         self.count += 1
+        self._keep(following)
+
+    def states(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """[rows, WIDTH, HISTORY] each: states and those that followed, zeros before an episode's first window, as in `History`."""
+        back = np.arange(HISTORY - 1, -2, -1)
+        stacked = self.windows[(self.newest[rows, None] - back) % len(self.windows)]
+        stacked[back > self.before[rows, None]] = 0.0
+        state, following = (part.astype(np.float32).transpose(0, 2, 1) for part in (stacked[:, :-1], stacked[:, 1:]))
+        return state, following
+
+    def _keep(self, window: FloatArray) -> None:
+        self.windows[self._windows % len(self.windows)] = window
+        self._windows += 1
+
+
+def epsilon_of(preset: PaperPreset, episode: int) -> float:
+    """From 1 in a straight line."""
+    return max(1 - (1 - preset.epsilon_end) * episode / (preset.decay_share * preset.episodes), preset.epsilon_end)
 
 
 def train_paper(preset: PaperPreset, seed: int, tell: Tell) -> dict[str, FloatArray]:
@@ -63,21 +90,22 @@ def train_paper(preset: PaperPreset, seed: int, tell: Tell) -> dict[str, FloatAr
     memory = Memory(min(preset.memory, preset.episodes * 120))
     where = make_topology("full-edge")
     for number in range(preset.episodes):
-        epsilon = max(1 - (1 - preset.epsilon_end) * number / (preset.decay_share * preset.episodes), preset.epsilon_end)
+        epsilon = epsilon_of(preset, number)
         streams = make_streams("train", int(rng.integers(2**31)), LAMBDA)
         episode, watcher, history = Episode(where.world, streams), PaperWatcher(where.offers, streams), History()
         last: Outcome | None = None
-        state = history.push(watcher.features(Moment(0, None, episode)))
+        window = watcher.features(Moment(0, None, episode))
+        memory.begin(window)
         success: list[float] = []
         while not episode.over:
+            state = history.push(window)
             greedy = rng.random() >= epsilon
             taken = PaperAgent(net.arrays()).choose(state) if greedy else int(rng.integers(len(PAPER)))
             last = episode.window(STATIC_ACTIONS[taken])
             success.append(last.success)
             failed = last.success < preset.least_success
-            following = history.push(watcher.features(Moment(len(success), last, episode)))
-            memory.push(state, taken, last.success, following, ended=failed)
-            state = following
+            window = watcher.features(Moment(len(success), last, episode))
+            memory.push(taken, last.success, window, ended=failed)
             if memory.count >= preset.batch:
                 _update(net, target, optimiser, memory, preset, rng)
             if memory.count % preset.sync == 0:
@@ -93,7 +121,7 @@ def _update(
     net: ConvQ, target: ConvQ, optimiser: torch.optim.Optimizer, memory: Memory, preset: PaperPreset, rng: np.random.Generator
 ) -> None:
     rows = rng.integers(min(memory.count, len(memory.taken)), size=preset.batch)
-    state, following = (torch.as_tensor(a[rows].astype(np.float32).transpose(0, 2, 1)) for a in (memory.states, memory.following))
+    state, following = (torch.as_tensor(a) for a in memory.states(rows))
     taken, reward, ended = (torch.as_tensor(a[rows]) for a in (memory.taken, memory.reward, memory.ended))
     with torch.no_grad():
         best = net(following).argmax(dim=1, keepdim=True)
