@@ -19,7 +19,7 @@ from tiphys_extender.streams.requests import Outcome, Renewal, Wanted, is_id
 from tiphys_extender.streams.system import System
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
 from tiphys_extender.streams.window import Windows
-from tiphys_models.api.stream_policy import LastChoice, StreamPolicySpec
+from tiphys_models.api.stream_policy import LONGEST_LEASE_S, LastChoice, StreamPolicySpec
 from tiphys_models.api.stream_summary import SiteUse, StreamSummary
 from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
@@ -30,7 +30,6 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
-_LONGEST_LEASE_S = 10.0
 
 
 class StreamBinder:
@@ -53,7 +52,7 @@ class StreamBinder:
         self.decisions = StreamDecisions(_KEPT_DECISIONS)
         self._held = _nobody
         self._recovered_s = 0.0
-        self._recover = True
+        self._promised: float | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -84,7 +83,7 @@ class StreamBinder:
         if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
         stream = wanted.stream(uid)
-        view = self.system.view(spec, now_s, recovering=self._recovering(now_s))
+        view = self.system.view(spec, now_s, recovering=self._recovering(now_s), promised=self._promised)
         policy, offers = self.chooser.policy, self.system.catalogue.offers
         found = bind(policy, offers, stream, view)
         decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
@@ -190,11 +189,23 @@ class StreamBinder:
         """Whether this process binds."""
         return self._held()
 
-    def activate(self, held: Callable[[], bool], *, recover: bool) -> None:
-        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out."""
-        self._held, self._recover = held, recover
-        self._recovered_s = self._now_s() + self._lease_s
-        _log.info("binding streams", extra={"fields": {"access_site": self.access_site, "recovering": recover}})
+    def activate(self, held: Callable[[], bool], *, recover: bool, promised: float | None = None) -> None:
+        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out.
+
+        They may be as long as leases can be: a former process may have obeyed another `leaseSeconds`. `promised` is its `promise`.
+        """
+        self._held, self._promised = held, promised
+        self._recovered_s = self._now_s() + (LONGEST_LEASE_S if recover else 0.0)
+        fields = {"access_site": self.access_site, "recovering": recover, "promised": promised}
+        _log.info("binding streams", extra={"fields": fields})
+
+    def promise(self) -> float | None:
+        """For a successor: the share of every capacity above which nothing is bound from here. None: it must reckon with the whole."""
+        now_s = self._pass_time()
+        if not self.active or self._recovering(now_s) or self._obeyed is None:
+            return None
+        ceiling = self._obeyed.spec.ceiling
+        return ceiling if self.system.keeps_to(ceiling) else None
 
     def stand_by(self) -> None:
         """Another process binds: what this one knows is old from now on."""
@@ -273,11 +284,11 @@ class StreamBinder:
         return self._obeyed.spec
 
     def _recovering(self, now_s: float) -> bool:
-        return self.active and self._recover and now_s < self._recovered_s
+        return self.active and now_s < self._recovered_s
 
     @property
     def _lease_s(self) -> float:
-        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
+        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else float(LONGEST_LEASE_S)
 
     def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)

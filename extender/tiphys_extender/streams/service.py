@@ -55,12 +55,16 @@ class StreamService:
             self.jobs.append(Others(self.binder, others, settings.token_file).run)
 
     def from_file(self) -> bool:
-        """Read the objects where they are in a file: there is no API server then, and nobody else who could bind."""
+        """Read the objects where they are in a file: there is no API server then, and nobody else who could bind.
+
+        Nor is there a Lease in which a former life could have left word: that it kept to its ceiling is taken for granted, which is
+        wrong if it was killed while, or not long after, it recovered itself.
+        """
         if self._file is None:
             return False
         put_file(self.objects, self._file)
         self.objects.compile()
-        self.binder.activate(lambda: True, recover=True)
+        self.binder.activate(lambda: True, recover=True, promised=0.0)
         return True
 
     def watched(self) -> dict[str, tuple[str, CountingSink]]:

@@ -19,6 +19,7 @@ PLURAL = "streampolicies"
 STREAM_POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 DEFAULT_POLICY = "relative-load"
 RECOVERY_CEILING = 0.7
+LONGEST_LEASE_S = 10
 
 StreamMode = Literal["Off", "Active"]
 
@@ -78,7 +79,10 @@ class StreamPolicySpec(Api):
     window_seconds: Integer = Field(default=int(WINDOW_S), ge=1, le=60, description="How long an agent's choice holds. Default 5.")
     ceiling: Number = Field(default=CEILING, ge=LEAST_CEILING, le=1, description="Share of a capacity that is given away. Default 0.9.")
     lease_seconds: Integer = Field(
-        default=10, ge=2, le=10, description="A stream that was not renewed for so long has ended. Default 10, which is also the most."
+        default=LONGEST_LEASE_S,
+        ge=2,
+        le=LONGEST_LEASE_S,
+        description="A stream that was not renewed for so long has ended. Default 10, which is also the most.",
     )
     recovery_ceiling: Number = Field(
         default=RECOVERY_CEILING,

@@ -155,6 +155,66 @@ def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_t
         second.bind()
 
 
+@pytest.mark.parametrize("lived_s", [1, 30])
+def test_three_processes_in_a_row_give_away_no_more_than_there_is(lived_s: int) -> None:
+    first = Binder()
+    streams = first.fill(rateQps=7)
+    assert first.streams.promise() == 0.9
+    second = Binder(first.clock, recover=True, promised=first.streams.promise())
+    streams += second.fill(rateQps=7)
+    for _ in range(lived_s):
+        streams = [second.renew(answer) for answer in streams]
+        second.clock.advance(1)
+    assert second.streams.promise() is None, "the streams of both together are more than the ceiling"
+    third = Binder(first.clock, recover=True, promised=second.streams.promise())
+    assert third.fill(rateQps=7) == []
+    for answer in streams:
+        third.renew(answer)
+    assert all(load <= CAPACITY[name] for name, load in third.loads.items())
+    third.clock.advance(5)
+    for answer in streams[::2]:
+        third.release(answer)
+    for answer in streams[1::2]:
+        third.renew(answer)
+    assert third.streams.promise() is None, "it recovers itself"
+    third.clock.advance(6)
+    assert third.streams.promise() == 0.9
+
+
+def test_a_ceiling_that_was_raised_after_the_former_process_left_word_counts() -> None:
+    first = Binder(ceiling=0.7)
+    left = first.streams.promise()
+    second = Binder(first.clock, recover=True, promised=left, ceiling=1.0)
+    assert second.fill() == [], "it may have obeyed before it could say so"
+
+
+def test_what_is_bound_to_an_offer_that_is_gone_is_promised_nothing_about() -> None:
+    binder = Binder(policy="closest")
+    binder.bind()
+    full = catalogue()
+    remote = [place for place, name in enumerate(NAMES) if name.startswith("remote")]
+    gone = type(OFFERS)(o for o in OFFERS.all if o.site.name == "remote")
+    binder.streams.publish(type(full)(gone, full.network_ms[remote], full.up[remote], {}))
+    assert binder.streams.promise() is None
+    binder.streams.publish(full)
+    assert binder.streams.promise() == 0.9
+
+
+def test_a_binder_recovers_for_as_long_as_a_lease_can_last_whatever_its_policy_says_now() -> None:
+    first = Binder(leaseSeconds=10)
+    bound = first.fill()
+    second = Binder(first.clock, recover=True, leaseSeconds=8)
+    second.clock.advance(9)
+    assert second.streams.summary().recovering
+    new = second.fill()
+    for answer in bound:
+        second.renew(answer)
+    assert len(second.streams.ledger.open) == len(bound) + len(new)
+    assert all(load <= CAPACITY[name] for name, load in second.loads.items())
+    second.clock.advance(1)
+    assert not second.streams.summary().recovering
+
+
 def test_who_follows_nobody_need_not_be_careful() -> None:
     careful, free = Binder(recover=True), Binder(recover=False)
     assert len(careful.fill()) < len(free.fill())
