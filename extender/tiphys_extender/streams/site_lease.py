@@ -11,7 +11,7 @@ from tiphys_models.domain.clock import Clock
 
 _log = logging.getLogger(__name__)
 _DURATION_S, _RENEW_S, _RETRY_S = 4.0, 3.0, 1.0
-"""Well below a stream's lease of up to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
+"""Well below a stream's lease of 8 to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
 
 
 def lease_name(access_site: str) -> str:
