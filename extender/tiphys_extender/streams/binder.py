@@ -83,7 +83,7 @@ class StreamBinder:
         if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
         stream = wanted.stream(uid)
-        view = self.system.view(spec, now_s, recovering=self._recovering(now_s), promised=self._promised)
+        view = self.system.view(spec, recovering=self._recovering(now_s), promised=self._promised)
         policy, offers = self.chooser.policy, self.system.catalogue.offers
         found = bind(policy, offers, stream, view)
         decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)

@@ -87,14 +87,14 @@ class System:
         """Whether nothing that was bound from here lies above this share of a capacity."""
         return self.ledger.within(ceiling * self.catalogue.offers.columns.capacity_qps)
 
-    def view(self, spec: StreamPolicySpec, now_s: float, *, recovering: bool, promised: float | None = None) -> View:
+    def view(self, spec: StreamPolicySpec, *, recovering: bool, promised: float | None = None) -> View:
         """What a decision looks at. `promised`: by the former process, see `while_recovering`."""
         catalogue, load, ceiling = self.catalogue, self.load_qps, spec.ceiling
         if recovering:
             ceiling = spec.recovery_ceiling
             kept = None if promised is None else max(promised, spec.ceiling)  # raised since, and obeyed before that was written
             load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, kept, ceiling)
-        return View(catalogue.network_ms, load, catalogue.up, now_s, ceiling)
+        return View(catalogue.network_ms, load, catalogue.up, ceiling)
 
     def offer(self, name: str) -> Offer | None:
         """The one of that name, if it still is."""

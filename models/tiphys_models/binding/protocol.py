@@ -27,13 +27,7 @@ class View:
     """Bound load, in queries of the profiled size."""
     up: BoolArray
     """Whether the endpoint answers; nothing is bound to one that does not."""
-    seen_at_s: float = 0.0
-    """When the others' bindings were last heard of: seconds since the epoch."""
     ceiling: float = CEILING
-
-    def age_s(self, now_s: float) -> float:
-        """How old that is."""
-        return max(now_s - self.seen_at_s, 0.0)
 
 
 class BindingPolicy(Protocol):
