@@ -30,6 +30,9 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
+_DOWN_RETRY_S = 5
+"""About as long as a site needs to be probed again, or a pod to become ready."""
+_WORDS = {Reason.INFEASIBLE: "infeasible", Reason.DOWN: "offers-down", Reason.NO_CAPACITY: "no-capacity"}
 
 
 class StreamBinder:
@@ -292,12 +295,14 @@ class StreamBinder:
 
     def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
-        infeasible = decided.binding.reason is Reason.INFEASIBLE
-        self.metrics.streams["infeasible" if infeasible else "no-capacity", decided.policy.name].inc()
-        if infeasible:
-            return Refused("infeasible", text, about=uid)
+        reason = _WORDS[decided.binding.reason]
+        self.metrics.streams[reason, decided.policy.name].inc()
+        if decided.binding.reason is Reason.INFEASIBLE:
+            return Refused(reason, text, about=uid)
+        if decided.binding.reason is Reason.DOWN:
+            return Refused(reason, text, about=uid, retry_after_s=_DOWN_RETRY_S)
         wait_s = self._recovered_s - now_s if self._recovering(now_s) else spec.lease_seconds / 2
-        return Refused("no-capacity", text, about=uid, retry_after_s=max(int(wait_s), 1))
+        return Refused(reason, text, about=uid, retry_after_s=max(int(wait_s), 1))
 
     def _read(self, tenant: Tenant, uid: str, lease: str) -> Grant:
         try:

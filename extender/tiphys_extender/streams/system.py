@@ -94,7 +94,7 @@ class System:
             ceiling = spec.recovery_ceiling
             kept = None if promised is None else max(promised, spec.ceiling)  # raised since, and obeyed before that was written
             load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, kept, ceiling)
-        return View(catalogue.network_ms, load, catalogue.up, ceiling)
+        return View(catalogue.network_ms, load, catalogue.up, ceiling, spec.ceiling)
 
     def offer(self, name: str) -> Offer | None:
         """The one of that name, if it still is."""

@@ -115,6 +115,29 @@ def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
     assert binder.bind(idempotencyKey="late"), "a refusal is no answer to keep: there is room now"
 
 
+def test_a_stream_that_is_too_large_for_every_offer_is_not_told_to_come_again() -> None:
+    for binder in (Binder(), Binder(recover=True, promised=None)):
+        with pytest.raises(Refused, match="all are too small for it, however empty") as error:
+            binder.bind(rateQps=390)
+        assert (error.value.reason, error.value.status, error.value.retry_after_s) == ("infeasible", 422, None)
+        assert binder.counted("streams_total", result="infeasible", policy="relative-load") == 1
+    with refused("no-capacity"):
+        binder.bind(rateQps=350)  # nothing is free yet, but that passes
+
+
+def test_where_all_that_would_do_is_down_a_client_is_told_to_come_again() -> None:
+    binder = Binder()
+    binder.streams.publish(catalogue(*NAMES))
+    with pytest.raises(Refused, match="is down") as error:
+        binder.bind()
+    assert (error.value.reason, error.value.status, error.value.retry_after_s) == ("offers-down", 503, 5)
+    assert binder.counted("streams_total", result="offers-down", policy="relative-load") == 1
+    with refused("infeasible"):
+        binder.bind(maxDelayMs=5)
+    binder.streams.publish(catalogue())
+    assert binder.bind()
+
+
 def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
     binder = Binder(policy="closest")
     binder.streams.decisions = StreamDecisions(3)
