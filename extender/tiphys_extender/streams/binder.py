@@ -45,6 +45,8 @@ class StreamBinder:
         self.metrics, self.chooser, self.system = metrics, chooser, System()
         self.enabled: Callable[[], bool] = lambda: True
         """False while the kill switch is on: nothing new is bound, what is bound goes on."""
+        self.others_known: Callable[[], bool] = lambda: True
+        """Whether binders of other access sites have said what they have bound, or are not waited for any longer."""
         self._keys, self._clock = keys, clock
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
@@ -184,8 +186,9 @@ class StreamBinder:
 
     def loads(self) -> dict[str, Any]:
         """For binders of other access sites."""
-        self._pass_time()
-        return {"accessSite": self.access_site, "active": self.active, "loads": self.system.loads()}
+        now_s = self._pass_time()
+        told = {"accessSite": self.access_site, "active": self.active, "recovering": self._recovering(now_s)}
+        return told | {"loads": self.system.loads()}
 
     @property
     def active(self) -> bool:
@@ -231,9 +234,9 @@ class StreamBinder:
         self.metrics.offers.labels("true").set(up)
         self.metrics.offers.labels("false").set(len(catalogue.offers) - up)
 
-    def hear(self, access_site: str, loads: Mapping[str, float]) -> None:
-        """What another access site's binder has bound now."""
-        self.system.hear(access_site, loads, self._now_s())
+    def hear(self, access_site: str, loads: Mapping[str, float], *, complete: bool = True) -> None:
+        """What another access site's binder has bound now; not complete: it is still learning that."""
+        self.system.hear(access_site, loads, self._now_s(), complete=complete)
 
     def forget(self, access_site: str) -> None:
         """Its binder has been silent for longer than any lease lasts."""
@@ -282,6 +285,8 @@ class StreamBinder:
         self._admit(tenant)
         if self._obeyed is None or not self.system.known:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
+        if not self.others_known():  # renewals do not wait: what is bound counts, whatever others have
+            raise Refused("not-ready", "binders of other access sites have not said yet what they have bound", retry_after_s=1)
         if self._obeyed.spec.mode == "Off" or not self.enabled():
             raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
         return self._obeyed.spec

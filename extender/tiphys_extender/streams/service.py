@@ -52,7 +52,9 @@ class StreamService:
         if others and settings.token_file is None:
             raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}TOKEN_FILE")
         if others and settings.token_file is not None:
-            self.jobs.append(Others(self.binder, others, settings.token_file).run)
+            asked = Others(self.binder, others, settings.token_file)
+            self.binder.others_known = lambda: asked.known
+            self.jobs.append(asked.run)
 
     def from_file(self) -> bool:
         """Read the objects where they are in a file: there is no API server then, and nobody else who could bind.

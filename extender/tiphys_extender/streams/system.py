@@ -69,8 +69,11 @@ class System:
         self.ledger = Ledger()
         self.ledger.align(tuple(self._place))
 
-    def hear(self, access_site: str, loads: Mapping[str, float], now_s: float) -> None:
-        """What another access site's binder has bound now."""
+    def hear(self, access_site: str, loads: Mapping[str, float], now_s: float, *, complete: bool) -> None:
+        """What another access site's binder has bound now. If that is not complete, what was heard before may still be bound, too."""
+        if not complete and access_site in self._others:
+            before = self._others[access_site][1]
+            loads = {offer: max(loads.get(offer, 0.0), before.get(offer, 0.0)) for offer in {*loads, *before}}
         self._others[access_site] = (now_s, loads)
         self._add_up()
 
