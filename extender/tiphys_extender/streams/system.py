@@ -20,12 +20,14 @@ class Use:
     """Of a site."""
 
     streams: int = 0
+    """Bound there, whether their offers are up or not."""
     load_qps: float = 0.0
+    """Of offers that are up, as the capacity."""
     capacity_qps: float = 0.0
 
     @property
     def share(self) -> float:
-        """Bound load over capacity."""
+        """Bound load over capacity of what is up."""
         return self.load_qps / self.capacity_qps if self.capacity_qps else 0.0
 
 
@@ -119,8 +121,9 @@ class System:
         for place, offer in enumerate(self.catalogue.offers.all):
             use = found.setdefault(offer.site.name, Use())
             use.streams += int(self.ledger.streams[place])
-            use.load_qps += float(self.ledger.load_qps[place])
-            use.capacity_qps += offer.capacity_qps
+            if self.catalogue.up[place]:
+                use.load_qps += float(self.ledger.load_qps[place])
+                use.capacity_qps += offer.capacity_qps
         return found
 
     def _sites(self) -> set[str]:

@@ -92,6 +92,21 @@ def test_nothing_is_bound_to_a_site_from_the_moment_it_is_down_and_its_streams_a
     assert binder.renew(bound)["up"] is True
 
 
+def test_the_use_of_a_site_is_that_of_its_offers_that_are_up() -> None:
+    binder = Binder(policy="closest")
+    for _ in range(5):
+        binder.bind(minAccuracy=20)
+    binder.bind(minAccuracy=40)
+    binder.streams.publish(catalogue("edge/yolo"))
+    binder.streams.tick()
+    assert binder.counted("site_use_ratio", site="edge") == pytest.approx(50 / CAPACITY["edge/tiny"])
+    assert {use.site: (use.streams, use.use_percent) for use in binder.streams.summary().sites}["edge"] == (6, 50.0)
+    binder.streams.publish(catalogue("edge/yolo", "edge/tiny"))
+    binder.streams.tick()
+    assert binder.counted("site_use_ratio", site="edge") == 0
+    assert binder.counted("site_use_ratio", site="remote") == 0
+
+
 def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
     binder = Binder()
     with pytest.raises(Refused, match="all are too slow") as infeasible:
