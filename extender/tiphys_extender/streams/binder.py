@@ -252,8 +252,9 @@ class StreamBinder:
         return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
 
     def tick(self) -> None:
-        """Leases run out, gauges are set."""
+        """Leases run out, other weights are looked for, gauges are set."""
         now_s, metrics = self._pass_time(), self.metrics
+        self.chooser.reload_if_changed(now_s)
         metrics.open.set(len(self.ledger.open))
         metrics.active.set(self.active)
         metrics.recovering.set(self._recovering(now_s))

@@ -13,7 +13,7 @@ from tiphys_extender.settings import PREFIX as SHARED_PREFIX
 from tiphys_extender.settings import Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.objects import StreamObjects, put_file
 from tiphys_extender.streams.others import LOADS, Others
 from tiphys_extender.streams.site_lease import hold_site
@@ -39,7 +39,8 @@ class StreamService:
             )
         self._keys = KeyFile(own.lease_keys_file)
         self._file, self._clock = own.stream_objects, clock
-        chooser = Chooser(loader(settings.models_dir))
+        weights = Weights(settings.models_dir)
+        chooser = Chooser(weights.load, weights.stamp)
         self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
         self.objects = StreamObjects(self.binder, clock)
         self.jobs: list[Callable[[], Awaitable[None]]] = [self._tick, self._windows]

@@ -13,7 +13,7 @@ from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.requests import parse
 from tiphys_extender.binder.tenants import Tenant
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.chooser import Chooser, Obeyed, loader
+from tiphys_extender.streams.chooser import Chooser, Obeyed, Weights
 from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
 from tiphys_extender.streams.tokens import Keys
@@ -54,7 +54,7 @@ class Binder:
     ) -> None:
         self.clock = clock or ManualClock()
         self.registry = CollectorRegistry()
-        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(loader(None)), StreamMetrics(self.registry), self.clock)
+        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(Weights(None).load), StreamMetrics(self.registry), self.clock)
         self.streams.publish(catalogue())
         self.obey(**policy)
         self.streams.activate(lambda: True, recover=recover, promised=promised)
