@@ -165,11 +165,11 @@ async def test_what_a_binder_that_recovers_has_not_yet_heard_of_still_counts(tmp
 
 async def test_the_word_of_a_binder_that_recovers_is_not_yet_all_there_is_to_know(tmp_path: Path) -> None:
     binder, other = Binder(), Other()
-    other.answer["recovering"] = True
     async with asking(binder, other, tmp_path) as (others, session):
-        await others.round(session)
-        assert not others.known
-        other.answer["recovering"] = False
-        await others.round(session)
-        assert others.known
+        known = []
+        for recovering in (True, False):
+            other.answer["recovering"] = recovering
+            await others.round(session)
+            known.append(others.known)
+        assert known == [False, True]
     assert Binder(recover=True).streams.loads()["recovering"] is True
