@@ -45,6 +45,12 @@ def test_what_passes_is_told_from_what_does_not(changed: dict[str, float], seen:
     assert bind(CLOSEST, OFFERS, wanted, seen).reason is reason
 
 
+def test_ways_that_nobody_knows_are_not_told_as_numbers() -> None:
+    unknown = replace(view(), network_ms=np.full(len(NAMES), np.inf))
+    found = why_none(diagnose(CLOSEST, OFFERS, stream(), unknown), stream())
+    assert found.endswith("all are too slow (no way to them has been measured or declared)")
+
+
 def test_a_ceiling_that_is_lowered_for_a_while_makes_no_stream_too_large() -> None:
     lowered = replace(view(ceiling=0.5), policy_ceiling=0.9)
     wanted = stream(rate_qps=300.0)

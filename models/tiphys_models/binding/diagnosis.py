@@ -85,6 +85,8 @@ def _broken(diagnosis: Diagnosis, looked: BoolArray, stream: Stream) -> Iterator
 
 
 def _fastest(c: Candidates, up: BoolArray, stream: Stream) -> str:
+    if not np.isfinite(c.latency_ms[up]).any():
+        return "no way to them has been measured or declared"
     fastest_ms = float(c.latency_ms[up].min()) + stream.max_delay_ms - stream.slack_ms
     return f"the fastest takes {fastest_ms:.1f} ms, {stream.max_delay_ms:g} are allowed"
 
