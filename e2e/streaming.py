@@ -37,15 +37,17 @@ async def calling(port: int, token: str) -> AsyncIterator[Caller]:
         yield Caller(session, port, token)
 
 
-async def insist(callers: Sequence[Caller], method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
-    """As a client does: at one binder after the other, again and again, until one says what does not pass."""
+async def insist(
+    callers: Sequence[Caller], method: str, path: str, body: Any, over: asyncio.Event | None = None
+) -> tuple[int, dict[str, Any]]:
+    """As a client does: at one binder after the other, again and again, until one says what does not pass, or all is over."""
     while True:
         for caller in callers:
             try:
                 status, answer = await caller.ask(method, path, body)
             except (aiohttp.ClientError, TimeoutError):
                 continue
-            if status not in (429, 503):
+            if status not in (429, 503) or (status == 429 and over is not None and over.is_set()):
                 return status, answer
         await asyncio.sleep(0.2)
 

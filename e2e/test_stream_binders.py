@@ -18,8 +18,8 @@ pytestmark = pytest.mark.needs_local
 RATE_QPS = 2.0
 PATIENT = Stream("patient", RATE_QPS, 2000.0, 20.0).body()
 """Any offer would do."""
-CAMERAS = 60
-"""There is room for 63."""
+CAMERAS, ROOM = 90, 63
+"""There is not room for all: whoever has none asks again until it has."""
 ROUNDS_S = 2.5
 """Others are asked every second, and may take one to answer."""
 
@@ -75,7 +75,9 @@ def test_a_binder_killed_while_streams_are_bound_and_renewed_is_followed_without
 
     async def camera(callers: tuple[Caller, ...], number: int) -> str:
         await asyncio.sleep(0.1 * number)
-        status, answer = await insist(callers, "POST", "", PATIENT | {"idempotencyKey": f"camera-{number}"})
+        status, answer = await insist(callers, "POST", "", PATIENT | {"idempotencyKey": f"camera-{number}"}, over)
+        if over.is_set() and status == 429:
+            return ""
         assert status == 201, answer
         uid, offer, lease = answer["id"], f"{answer['site']}/{answer['variant']}", answer["lease"]
         bound[number] = uid
@@ -91,24 +93,23 @@ def test_a_binder_killed_while_streams_are_bound_and_renewed_is_followed_without
             async with asyncio.TaskGroup() as group:
                 cameras = [group.create_task(camera((before, after), number)) for number in range(CAMERAS)]
                 looking = group.create_task(watch((second,), over))
-                await asyncio.sleep(0.05 * CAMERAS)
-                assert 0 < len(bound) < CAMERAS
+                async with asyncio.timeout(DEADLINE_S):
+                    while len(bound) < ROOM - 10:  # noqa: ASYNC110 - clients of another process
+                        await asyncio.sleep(0.05)
                 first.process.kill()
-                while len(bound) < CAMERAS:  # noqa: ASYNC110 - clients of another process
-                    await asyncio.sleep(0.1)
                 await until_recovered(second)
                 await asyncio.sleep(2.0)  # everybody renews once more
                 over.set()
             assert looking.result() > 0
-            return Counter(task.result() for task in cameras)
+            return Counter(task.result() for task in cameras if task.result())
 
     offers = asyncio.run(go())
-    assert len(set(bound.values())) == CAMERAS
+    assert len(set(bound.values())) == len(bound) == offers.total() >= ROOM
     assert loads(second) == pytest.approx({offer: RATE_QPS * offers[offer] for offer in CAPACITY}), "every stream counts once, where it is"
-    assert page(second, "summary")["streams"] == CAMERAS
+    assert page(second, "summary")["streams"] == len(bound)
     metrics = second.metrics()
     new = metrics.total("tiphys_binder_streams_total", result="bound")
-    assert metrics.total("tiphys_binder_streams_relearned_total") + new == CAMERAS
+    assert metrics.total("tiphys_binder_streams_relearned_total") + new == len(bound)
 
 
 def test_binders_of_two_access_sites_give_nothing_away_twice_whoever_starts_or_dies(world: World) -> None:
