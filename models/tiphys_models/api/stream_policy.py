@@ -20,7 +20,7 @@ STREAM_POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 DEFAULT_POLICY = "relative-load"
 RECOVERY_CEILING = 0.7
 SHORTEST_LEASE_S, LONGEST_LEASE_S = 8, 10
-"""A successor waits up to 4.4 s for the access site of a dead binder. A stream that is renewed at a third of its lease, and asks again
+"""A standby waits up to 4.4 s for the access site of a dead binder. A stream that is renewed at a third of its lease, and asks again
 until it is answered, has two thirds left then: 5.3 s of 8."""
 
 StreamMode = Literal["Off", "Active"]
