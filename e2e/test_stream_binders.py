@@ -64,6 +64,23 @@ async def fill(caller: Caller, held: Held) -> int:
             await asyncio.sleep(0.1)
 
 
+async def camera(callers: tuple[Caller, ...], number: int, bound: dict[int, str], over: asyncio.Event) -> str:
+    """One client's life; the offer that it had, empty if it never got one."""
+    await asyncio.sleep(0.1 * number)
+    status, answer = await insist(callers, "POST", "", PATIENT | {"idempotencyKey": f"camera-{number}"}, over)
+    if over.is_set() and status == 429:
+        return ""
+    assert status == 201, answer
+    uid, offer, lease = answer["id"], f"{answer['site']}/{answer['variant']}", answer["lease"]
+    bound[number] = uid
+    while not over.is_set():
+        await asyncio.sleep(1.0)
+        status, answer = await insist(callers, "POST", f"/{uid}/renew", {"lease": lease})
+        assert (status, f"{answer.get('site')}/{answer.get('variant')}") == (200, offer), answer
+        lease = answer["lease"]
+    return offer
+
+
 def test_a_binder_killed_while_streams_are_bound_and_renewed_is_followed_without_booking_any_twice(world: World) -> None:
     world.build()
     world.policy(policy="relative-load")
@@ -73,25 +90,10 @@ def test_a_binder_killed_while_streams_are_bound_and_renewed_is_followed_without
     bound: dict[int, str] = {}
     over = asyncio.Event()
 
-    async def camera(callers: tuple[Caller, ...], number: int) -> str:
-        await asyncio.sleep(0.1 * number)
-        status, answer = await insist(callers, "POST", "", PATIENT | {"idempotencyKey": f"camera-{number}"}, over)
-        if over.is_set() and status == 429:
-            return ""
-        assert status == 201, answer
-        uid, offer, lease = answer["id"], f"{answer['site']}/{answer['variant']}", answer["lease"]
-        bound[number] = uid
-        while not over.is_set():
-            await asyncio.sleep(1.0)
-            status, answer = await insist(callers, "POST", f"/{uid}/renew", {"lease": lease})
-            assert (status, f"{answer.get('site')}/{answer.get('variant')}") == (200, offer), answer
-            lease = answer["lease"]
-        return offer
-
     async def go() -> Counter[str]:
         async with calling(first.port, TOKEN) as before, calling(second.port, TOKEN) as after, asyncio.timeout(2 * DEADLINE_S):
             async with asyncio.TaskGroup() as group:
-                cameras = [group.create_task(camera((before, after), number)) for number in range(CAMERAS)]
+                cameras = [group.create_task(camera((before, after), number, bound, over)) for number in range(CAMERAS)]
                 looking = group.create_task(watch((second,), over))
                 async with asyncio.timeout(DEADLINE_S):
                     while len(bound) < ROOM - 10:  # noqa: ASYNC110 - clients of another process
@@ -110,6 +112,17 @@ def test_a_binder_killed_while_streams_are_bound_and_renewed_is_followed_without
     metrics = second.metrics()
     new = metrics.total("tiphys_binder_streams_total", result="bound")
     assert metrics.total("tiphys_binder_streams_relearned_total") + new == len(bound)
+
+
+async def both_bind(standby: Extender, ours: tuple[Caller, Held], theirs: tuple[Caller, Held]) -> None:
+    """Whatever they can, until the standby has taken over and recovered."""
+    recovered = asyncio.create_task(until_recovered(standby))
+    while not recovered.done():
+        assert await fill(*theirs) == 0, "the streams of the binder that was killed are still there"
+        if (await asyncio.to_thread(page, standby, "loads"))["active"]:
+            await fill(*ours)
+        await asyncio.sleep(0.1)
+    await recovered
 
 
 def test_binders_of_two_access_sites_give_nothing_away_twice_whoever_starts_or_dies(world: World) -> None:
@@ -141,19 +154,13 @@ def test_binders_of_two_access_sites_give_nothing_away_twice_whoever_starts_or_d
                 await theirs.release(uid)
             await asyncio.sleep(ROUNDS_S)
             assert await fill(callers[0], ours) > 0
-            found = await asyncio.to_thread(loads, near, far)
+            found = await asyncio.to_thread(loads, near, far)  # neither has bound anything in the same second as the other
             assert all(load <= CEILING * CAPACITY[offer] + 1e-6 for offer, load in found.items()), found
 
             await asyncio.sleep(ROUNDS_S)
             near.process.kill()
             looking = asyncio.create_task(watch((standby, far), over))
-            recovered = asyncio.create_task(until_recovered(standby))
-            while not recovered.done():
-                assert await fill(callers[2], theirs) == 0, "the streams of the binder that was killed are still there"
-                if (await asyncio.to_thread(page, standby, "loads"))["active"]:
-                    await fill(callers[1], ours)
-                await asyncio.sleep(0.1)
-            await recovered
+            await both_bind(standby, (callers[1], ours), (callers[2], theirs))
             await asyncio.sleep(ROUNDS_S)
             over.set()
             assert await looking > 0
