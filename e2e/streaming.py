@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,45 @@ async def calling(port: int, token: str) -> AsyncIterator[Caller]:
     """Connections as many as are wanted."""
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Caller(session, port, token)
+
+
+async def insist(
+    callers: Sequence[Caller], method: str, path: str, body: Any, over: asyncio.Event | None = None
+) -> tuple[int, dict[str, Any]]:
+    """As a client does: at one binder after the other, again and again, until one says what does not pass, or all is over."""
+    while True:
+        for caller in callers:
+            try:
+                status, answer = await caller.ask(method, path, body)
+            except (aiohttp.ClientError, TimeoutError):
+                continue
+            if status not in (429, 503) or (status == 429 and over is not None and over.is_set()):
+                return status, answer
+        await asyncio.sleep(0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Streams of one access site that are renewed, and send nothing."""
+
+    callers: tuple[Caller, ...]
+    leases: dict[str, str] = field(default_factory=dict)
+
+    async def renew_until(self, over: asyncio.Event) -> None:
+        """Every other second, all of them."""
+        while not over.is_set():
+            for uid, lease in list(self.leases.items()):
+                status, answer = await insist(self.callers, "POST", f"/{uid}/renew", {"lease": lease})
+                if uid in self.leases:  # it may have been released meanwhile
+                    assert status == 200, answer
+                    self.leases[uid] = answer["lease"]
+            await asyncio.sleep(2.0)
+
+    async def release(self, uid: str) -> None:
+        """It is over."""
+        del self.leases[uid]
+        status, answer = await insist(self.callers, "DELETE", f"/{uid}", None)
+        assert (status, answer["released"]) == (200, True), answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ BAD: dict[str, dict[str, tuple[Any, str]]] = {
         "ceiling above all": (POLICY | {"ceiling": 1.1}, "spec.ceiling"),
         "recovery less careful": (POLICY | {"ceiling": 0.5}, "recoveryCeiling must not be above ceiling"),
         "lease of a minute": (POLICY | {"leaseSeconds": 60}, "spec.leaseSeconds"),
+        "lease too short to outlast a binder": (POLICY | {"leaseSeconds": 7}, "leaseSeconds must be at least 8"),
+        "lease of nothing": (POLICY | {"leaseSeconds": 0}, "leaseSeconds"),
         "lease of a fraction": (POLICY | {"leaseSeconds": 2.5}, "spec.leaseSeconds"),
         "no window": (POLICY | {"windowSeconds": 0}, "spec.windowSeconds"),
     },
@@ -106,7 +108,7 @@ GOOD: dict[str, dict[str, dict[str, Any]]] = {
         "the least": POLICY,
         "Active": POLICY | {"mode": "Active", "policy": "least-impedance", "fallback": "closest"},
         "agent": POLICY | {"policy": "aset", "model": "aset-ours", "windowSeconds": 10},
-        "careful": POLICY | {"ceiling": 0.6, "recoveryCeiling": 0.5, "leaseSeconds": 5},
+        "careful": POLICY | {"ceiling": 0.6, "recoveryCeiling": 0.5, "leaseSeconds": 8},
         "nulls are missing": POLICY | {"model": None, "mode": None},
     },
 }

@@ -29,7 +29,7 @@ def scan(directory: Path, stamps: dict[str, Stamp], only: Collection[str] | None
     names, changed = set(), []
     for card in cards:
         names.add(card.stem)
-        stamp = _stamp(card)
+        stamp = stamp_of(card)
         if stamps.get(card.stem) != stamp:
             changed.append(Scanned(card.stem, stamp, _load(card)))
     return names, changed
@@ -52,7 +52,8 @@ def _load(card: Path) -> ScoreNetwork | ArtifactRefused:
         return refusal
 
 
-def _stamp(card: Path) -> Stamp:
+def stamp_of(card: Path) -> Stamp:
+    """Of a card and the weights beside it; of what is not there, too."""
     parts = []
     for path in (card, card.with_suffix(".safetensors")):
         try:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.binding.small import NAMES, OFFERS, stream, view
 from tiphys_models.binding.diagnosis import KEPT, diagnose, why_none
 from tiphys_models.binding.learned import TERMS, ScorePolicy
-from tiphys_models.binding.protocol import Reason, bind
+from tiphys_models.binding.protocol import Reason, View, bind
 from tiphys_models.binding.rules import STATIC, StaticPolicy
 
 CLOSEST = StaticPolicy("closest")
@@ -23,6 +25,43 @@ def test_the_best_feasible_offer_of_a_diagnosis_is_the_one_that_is_bound(name: s
         if bound.reason is Reason.BOUND:
             assert found.feasible[bound.offer]
             assert found.scores[bound.offer] == found.scores[found.feasible].max()
+
+
+@pytest.mark.parametrize(
+    ("changed", "seen", "reason"),
+    [
+        ({"rate_qps": 1000.0}, view(), Reason.INFEASIBLE),
+        ({"rate_qps": 400.0}, view(), Reason.BOUND),
+        ({"rate_qps": 400.0}, view(ceiling=0.9), Reason.INFEASIBLE),
+        ({"rate_qps": 350.0}, view({"remote/tiny": 100.0, "remote/yolo": 200.0}), Reason.NO_CAPACITY),
+        ({"max_delay_ms": 30.0}, view(down=("edge/tiny",)), Reason.DOWN),
+        ({"max_delay_ms": 12.0}, view(down=tuple(NAMES)), Reason.INFEASIBLE),
+        ({}, view(down=tuple(NAMES)), Reason.DOWN),
+        ({}, view({n: 200.0 for n in NAMES if n != "remote/tiny"}, down=("remote/tiny",)), Reason.NO_CAPACITY),
+    ],
+)
+def test_what_passes_is_told_from_what_does_not(changed: dict[str, float], seen: View, reason: Reason) -> None:
+    wanted = stream(**changed)
+    assert bind(CLOSEST, OFFERS, wanted, seen).reason is reason
+
+
+def test_ways_that_nobody_knows_are_not_told_as_numbers() -> None:
+    unknown = replace(view(), network_ms=np.full(len(NAMES), np.inf))
+    found = why_none(diagnose(CLOSEST, OFFERS, stream(), unknown), stream())
+    assert found.endswith("all are too slow (no way to them has been measured or declared)")
+
+
+def test_a_ceiling_that_is_lowered_for_a_while_makes_no_stream_too_large() -> None:
+    lowered = replace(view(ceiling=0.5), policy_ceiling=0.9)
+    wanted = stream(rate_qps=300.0)
+    assert bind(CLOSEST, OFFERS, wanted, lowered).reason is Reason.NO_CAPACITY
+    found = diagnose(CLOSEST, OFFERS, wanted, lowered)
+    assert {name: found.of(place) for place, name in enumerate(NAMES) if name != "remote/face"} == {
+        "edge/tiny": ["too-large"],
+        "edge/yolo": ["too-large"],
+        "remote/tiny": ["full"],
+        "remote/yolo": ["too-large"],
+    }
 
 
 def test_every_refused_offer_names_each_constraint_that_it_breaks() -> None:
@@ -47,7 +86,23 @@ def test_every_refused_offer_names_each_constraint_that_it_breaks() -> None:
             "of 4 offers that do this task and are up, all are too slow (the fastest takes 16.2 ms, 12 are allowed)",
         ),
         ({"min_accuracy": 60.0}, view(), "all are not accurate (the best has 47.1, 60 is wanted)"),
-        ({"rate_qps": 1000.0}, view(), "all are full (the most spare capacity is 400.0 queries a second"),
+        (
+            {"rate_qps": 1000.0},
+            view(),
+            "of 4 offers that do this task and are up, all are too small for it, however empty (the largest has 400 queries a second, a share "
+            "of it is kept free, 1000 are needed)",
+        ),
+        (
+            {"rate_qps": 350.0, "max_delay_ms": 60.0},
+            view({"remote/tiny": 100.0}),
+            "of 4 offers that do this task and are up, 1 are too slow, 3 are too small for it, however empty, 1 are full",
+        ),
+        ({"max_delay_ms": 12.0}, view(down=tuple(NAMES)), "of 4 offers that do this task, all are too slow (the fastest takes 16.2 ms"),
+        (
+            {"max_delay_ms": 30.0},
+            view(down=("edge/tiny",)),
+            "of 3 offers that do this task and are up, all are too slow (the fastest takes 38.2 ms, 30 are allowed), 1 that would do is down",
+        ),
         ({"min_accuracy": 30.0, "max_delay_ms": 30.0}, view(), "3 are too slow, 2 are not accurate"),
     ],
 )

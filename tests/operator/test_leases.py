@@ -253,3 +253,22 @@ async def test_what_is_published_is_what_client_go_reads(server: FakeApiServer, 
     assert isinstance(spec["leaseDurationSeconds"], int)
     assert spec["renewTime"] == "2023-11-14T22:13:20.000000Z"
     assert spec["leaseTransitions"] == 0
+
+
+async def test_a_holder_leaves_word_for_its_successor_however_it_ends(client: KubeClient, clock: ManualClock) -> None:
+    said = ["first word"]
+    options = [LeaseOptions("n", "l", name) for name in "abc"]
+    a, b, c = (Lease(client, option, clock, note=lambda: said[0]) for option in options)
+    assert await a.try_acquire_or_renew()
+    assert a.former.note == ""
+    said[0] = "last word"
+    assert await a.try_acquire_or_renew()
+    assert a.former.note == "", "its own words are no predecessor's"
+    said[0] = ""
+    await a.release()
+    assert await b.try_acquire_or_renew()
+    assert (b.former.note, b.former.transitions) == ("last word", 0)
+    assert not await c.try_acquire_or_renew()
+    clock.advance(16)  # b dies, and had nothing to say
+    assert await c.try_acquire_or_renew()
+    assert c.former.note == ""

@@ -26,6 +26,7 @@ STATUS = {
     "no-capacity": 429,
     "internal-error": 500,
     "not-ready": 503,
+    "offers-down": 503,
     "standby": 503,
     "switched-off": 503,
 }

@@ -19,7 +19,7 @@ from tiphys_extender.streams.requests import Outcome, Renewal, Wanted, is_id
 from tiphys_extender.streams.system import System
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
 from tiphys_extender.streams.window import Windows
-from tiphys_models.api.stream_policy import LastChoice, StreamPolicySpec
+from tiphys_models.api.stream_policy import LONGEST_LEASE_S, LastChoice, StreamPolicySpec
 from tiphys_models.api.stream_summary import SiteUse, StreamSummary
 from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
@@ -30,7 +30,9 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
-_LONGEST_LEASE_S = 10.0
+_DOWN_RETRY_S = 5
+"""About as long as a site needs to be probed again, or a pod to become ready."""
+_WORDS = {Reason.INFEASIBLE: "infeasible", Reason.DOWN: "offers-down", Reason.NO_CAPACITY: "no-capacity"}
 
 
 class StreamBinder:
@@ -43,6 +45,8 @@ class StreamBinder:
         self.metrics, self.chooser, self.system = metrics, chooser, System()
         self.enabled: Callable[[], bool] = lambda: True
         """False while the kill switch is on: nothing new is bound, what is bound goes on."""
+        self.others_known: Callable[[], bool] = lambda: True
+        """Whether binders of other access sites have said what they have bound, or are not waited for any longer."""
         self._keys, self._clock = keys, clock
         # what lasts is measured by the clock that is never set; tokens outlive the process and need times that the next one understands
         self._ahead_s = clock.now_s() - clock.monotonic_s()
@@ -53,7 +57,7 @@ class StreamBinder:
         self.decisions = StreamDecisions(_KEPT_DECISIONS)
         self._held = _nobody
         self._recovered_s = 0.0
-        self._recover = True
+        self._promised: float | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -84,7 +88,7 @@ class StreamBinder:
         if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
         stream = wanted.stream(uid)
-        view = self.system.view(spec, now_s, recovering=self._recovering(now_s))
+        view = self.system.view(spec, recovering=self._recovering(now_s), promised=self._promised)
         policy, offers = self.chooser.policy, self.system.catalogue.offers
         found = bind(policy, offers, stream, view)
         decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
@@ -182,19 +186,32 @@ class StreamBinder:
 
     def loads(self) -> dict[str, Any]:
         """For binders of other access sites."""
-        self._pass_time()
-        return {"accessSite": self.access_site, "active": self.active, "loads": self.system.loads()}
+        now_s = self._pass_time()
+        told = {"accessSite": self.access_site, "active": self.active, "recovering": self._recovering(now_s)}
+        return told | {"loads": self.system.loads()}
 
     @property
     def active(self) -> bool:
         """Whether this process binds."""
         return self._held()
 
-    def activate(self, held: Callable[[], bool], *, recover: bool) -> None:
-        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out."""
-        self._held, self._recover = held, recover
-        self._recovered_s = self._now_s() + self._lease_s
-        _log.info("binding streams", extra={"fields": {"access_site": self.access_site, "recovering": recover}})
+    def activate(self, held: Callable[[], bool], *, recover: bool, promised: float | None = None) -> None:
+        """This process binds as long as `held`. Unless it is known that nobody did before, leases of a former one may be out.
+
+        They may be as long as leases can be: a former process may have obeyed another `leaseSeconds`. `promised` is its `promise`.
+        """
+        self._held, self._promised = held, promised
+        self._recovered_s = self._now_s() + (LONGEST_LEASE_S if recover else 0.0)
+        fields = {"access_site": self.access_site, "recovering": recover, "promised": promised}
+        _log.info("binding streams", extra={"fields": fields})
+
+    def promise(self) -> float | None:
+        """For a successor: the share of every capacity above which nothing is bound from here. None: it must reckon with the whole."""
+        now_s = self._pass_time()
+        if not self.active or self._recovering(now_s) or self._obeyed is None:
+            return None
+        ceiling = self._obeyed.spec.ceiling
+        return ceiling if self.system.keeps_to(ceiling) else None
 
     def stand_by(self) -> None:
         """Another process binds: what this one knows is old from now on."""
@@ -217,9 +234,9 @@ class StreamBinder:
         self.metrics.offers.labels("true").set(up)
         self.metrics.offers.labels("false").set(len(catalogue.offers) - up)
 
-    def hear(self, access_site: str, loads: Mapping[str, float]) -> None:
-        """What another access site's binder has bound now."""
-        self.system.hear(access_site, loads, self._now_s())
+    def hear(self, access_site: str, loads: Mapping[str, float], *, complete: bool = True) -> None:
+        """What another access site's binder has bound now; not complete: it is still learning that."""
+        self.system.hear(access_site, loads, self._now_s(), complete=complete)
 
     def forget(self, access_site: str) -> None:
         """Its binder has been silent for longer than any lease lasts."""
@@ -235,8 +252,9 @@ class StreamBinder:
         return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
 
     def tick(self) -> None:
-        """Leases run out, gauges are set."""
+        """Leases run out, other weights are looked for, gauges are set."""
         now_s, metrics = self._pass_time(), self.metrics
+        self.chooser.reload_if_changed(now_s)
         metrics.open.set(len(self.ledger.open))
         metrics.active.set(self.active)
         metrics.recovering.set(self._recovering(now_s))
@@ -268,25 +286,29 @@ class StreamBinder:
         self._admit(tenant)
         if self._obeyed is None or not self.system.known:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
+        if not self.others_known():  # renewals do not wait: what is bound counts, whatever others have
+            raise Refused("not-ready", "binders of other access sites have not said yet what they have bound", retry_after_s=1)
         if self._obeyed.spec.mode == "Off" or not self.enabled():
             raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
         return self._obeyed.spec
 
     def _recovering(self, now_s: float) -> bool:
-        return self.active and self._recover and now_s < self._recovered_s
+        return self.active and now_s < self._recovered_s
 
     @property
     def _lease_s(self) -> float:
-        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else _LONGEST_LEASE_S
+        return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else float(LONGEST_LEASE_S)
 
     def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
-        infeasible = decided.binding.reason is Reason.INFEASIBLE
-        self.metrics.streams["infeasible" if infeasible else "no-capacity", decided.policy.name].inc()
-        if infeasible:
-            return Refused("infeasible", text, about=uid)
+        reason = _WORDS[decided.binding.reason]
+        self.metrics.streams[reason, decided.policy.name].inc()
+        if decided.binding.reason is Reason.INFEASIBLE:
+            return Refused(reason, text, about=uid)
+        if decided.binding.reason is Reason.DOWN:
+            return Refused(reason, text, about=uid, retry_after_s=_DOWN_RETRY_S)
         wait_s = self._recovered_s - now_s if self._recovering(now_s) else spec.lease_seconds / 2
-        return Refused("no-capacity", text, about=uid, retry_after_s=max(int(wait_s), 1))
+        return Refused(reason, text, about=uid, retry_after_s=max(int(wait_s), 1))
 
     def _read(self, tenant: Tenant, uid: str, lease: str) -> Grant:
         try:

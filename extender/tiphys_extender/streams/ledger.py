@@ -13,6 +13,7 @@ from tiphys_models.binding.agent import BINS, bin_of
 from tiphys_models.features.arrays import FloatArray
 
 _MAX_RELEASED = 100_000
+_ROUNDING_QPS = 1e-6
 
 
 @dataclass(slots=True)
@@ -50,6 +51,10 @@ class Ledger:
         for booking in self.open.values():
             booking.place = self._place.get(booking.grant.offer, -1)
             self._count(booking, 1)
+
+    def within(self, most_qps: FloatArray) -> bool:
+        """Whether all that is bound is known to lie below this load, offer by offer; of offers that are gone nothing is known."""
+        return int(self.streams.sum()) == len(self.open) and bool((self.load_qps <= most_qps + _ROUNDING_QPS).all())
 
     def get(self, uid: str) -> Booking | None:
         """The open lease of that id."""
@@ -130,11 +135,14 @@ def others_load(names: Mapping[str, int], count: int, reports: Sequence[Mapping[
     return load
 
 
-def while_recovering(load_qps: FloatArray, fresh_qps: FloatArray, capacity_qps: FloatArray, ceiling: float, lowered: float) -> FloatArray:
-    """The load to count with under the ceiling `lowered` until every lease of the former process was renewed or has ended.
+def while_recovering(
+    load_qps: FloatArray, fresh_qps: FloatArray, capacity_qps: FloatArray, promised: float | None, lowered: float
+) -> FloatArray:
+    """The load to count with under the ceiling `lowered` until every lease of former processes was renewed or has ended.
 
-    That process gave away up to `ceiling`, and who is silent still may hold it. So this one gives away what lies above the ceiling
-    only, however little load it has heard of: whatever is renewed later, no offer gets more than its capacity.
+    Who is silent may still hold what a former process gave away: no offer more than the share `promised`, if that process left
+    word that it kept to it. So this one gives away what lies above that share only, however little load it has heard of, and nothing
+    without such a word: one that was still recovering, or followed one that was, may have given away the whole.
     """
-    certainly_free = np.maximum((1.0 - ceiling) * capacity_qps - fresh_qps, 0.0)
+    certainly_free = np.zeros_like(load_qps) if promised is None else np.maximum((1.0 - promised) * capacity_qps - fresh_qps, 0.0)
     return np.asarray(np.maximum(load_qps, lowered * capacity_qps - certainly_free))

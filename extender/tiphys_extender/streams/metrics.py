@@ -12,7 +12,7 @@ from tiphys_models.binding.rules import STATIC
 
 STREAM_KINDS = SITES, VARIANTS, POLICIES = ("sites", "variants", "stream-policies")
 """What is watched."""
-RESULTS = ("bound", "no-capacity", "infeasible")
+RESULTS = ("bound", "no-capacity", "infeasible", "offers-down")
 OUTCOMES = ("served", "late", "refused")
 ENDS = ("released", "expired")
 _POLICIES = (*STATIC, "score", "table", "other")

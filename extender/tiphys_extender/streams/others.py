@@ -22,12 +22,22 @@ LOADS = "/v1/bindings/loads"
 
 
 class Others:
-    """One loop over the status addresses of all of them."""
+    """One loop over the status addresses of all of them.
+
+    Until each has said once all that it has bound nothing is known of what is free: see `known`.
+    """
 
     def __init__(self, streams: StreamBinder, urls: Sequence[str], token_file: Path) -> None:
         self._streams, self._urls, self._token_file = streams, tuple(urls), token_file
         self._site: dict[str, str] = {}
         self._silent = dict.fromkeys(self._urls, 0)
+        self._unheard = set(self._urls)
+        self._rounds = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether all were heard; who has not been for as long as a lease lasts is not waited for."""
+        return not self._unheard or self._rounds >= _FORGET_AFTER
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -39,6 +49,7 @@ class Others:
     async def round(self, session: aiohttp.ClientSession) -> None:
         """Ask all, once."""
         await asyncio.gather(*(self._ask(session, url) for url in self._urls))
+        self._rounds += 1
 
     async def _ask(self, session: aiohttp.ClientSession, url: str) -> None:
         try:
@@ -48,16 +59,18 @@ class Others:
                     raise ValueError(f"status {response.status}")
                 said = orjson.loads(await response.read())
                 site, loads = str(said["accessSite"]), {str(offer): float(qps) for offer, qps in said["loads"].items()}
-                active = bool(said["active"])
+                active, recovering = bool(said["active"]), bool(said.get("recovering"))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self._missed(url, error)
             return
+        if not recovering:
+            self._unheard.discard(url)
         if not active or site == self._streams.access_site:  # a standby there, or one of our own: says nothing of what is bound
             self._count_silence(url)
             return
         self._silent[url] = 0
         self._site[url] = site
-        self._streams.hear(site, loads)
+        self._streams.hear(site, loads, complete=not recovering)
 
     def _missed(self, url: str, error: Exception) -> None:
         if self._silent[url] == 0:

@@ -13,7 +13,7 @@ from tiphys_extender.settings import PREFIX as SHARED_PREFIX
 from tiphys_extender.settings import Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.objects import StreamObjects, put_file
 from tiphys_extender.streams.others import LOADS, Others
 from tiphys_extender.streams.site_lease import hold_site
@@ -39,7 +39,8 @@ class StreamService:
             )
         self._keys = KeyFile(own.lease_keys_file)
         self._file, self._clock = own.stream_objects, clock
-        chooser = Chooser(loader(settings.models_dir))
+        weights = Weights(settings.models_dir)
+        chooser = Chooser(weights.load, weights.stamp)
         self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
         self.objects = StreamObjects(self.binder, clock)
         self.jobs: list[Callable[[], Awaitable[None]]] = [self._tick, self._windows]
@@ -52,15 +53,21 @@ class StreamService:
         if others and settings.token_file is None:
             raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}TOKEN_FILE")
         if others and settings.token_file is not None:
-            self.jobs.append(Others(self.binder, others, settings.token_file).run)
+            asked = Others(self.binder, others, settings.token_file)
+            self.binder.others_known = lambda: asked.known
+            self.jobs.append(asked.run)
 
     def from_file(self) -> bool:
-        """Read the objects where they are in a file: there is no API server then, and nobody else who could bind."""
+        """Read the objects where they are in a file: there is no API server then, and nobody else who could bind.
+
+        Nor is there a Lease in which a former life could have left word: that it kept to its ceiling is taken for granted, which is
+        wrong if it was killed while, or not long after, it recovered itself.
+        """
         if self._file is None:
             return False
         put_file(self.objects, self._file)
         self.objects.compile()
-        self.binder.activate(lambda: True, recover=True)
+        self.binder.activate(lambda: True, recover=True, promised=0.0)
         return True
 
     def watched(self) -> dict[str, tuple[str, CountingSink]]:

@@ -11,7 +11,7 @@ from tiphys_models.domain.clock import Clock
 
 _log = logging.getLogger(__name__)
 _DURATION_S, _RENEW_S, _RETRY_S = 4.0, 3.0, 1.0
-"""Well below a stream's lease of up to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
+"""Well below a stream's lease of 8 to 10 s: a successor must be there before the streams of a killed binder count nowhere."""
 
 
 def lease_name(access_site: str) -> str:
@@ -22,14 +22,15 @@ def lease_name(access_site: str) -> str:
 async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, clock: Clock) -> None:
     """Stand by, bind, stand by, until cancelled. Who has no StreamPolicy yet leaves the Lease to who has."""
     options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S)
-    lease = Lease(client, options, clock)
+    lease = Lease(client, options, clock, note=lambda: _note(streams.promise()))
     bound_before = False
     while True:
         await streams.ready.wait()
         await lease.acquire()
         try:
             # a Lease that nobody had before: no token can be out. Who takes up its own again makes no transition, but has forgotten
-            streams.activate(lambda: lease.held, recover=bound_before or lease.transitions > 0)
+            recover = bound_before or lease.transitions > 0
+            streams.activate(lambda: lease.held, recover=recover, promised=_promised(lease.former.note))
             bound_before = True
             await lease.hold()
         except LeaseLost as error:
@@ -37,3 +38,16 @@ async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, cl
         finally:
             streams.stand_by()
             await lease.release()
+
+
+def _note(promise: float | None) -> str:
+    return "" if promise is None else f"{promise:g}"
+
+
+def _promised(note: str) -> float | None:
+    """What anybody may have written there; nonsense promises nothing."""
+    try:
+        share = float(note)
+    except ValueError:
+        return None
+    return share if 0 < share <= 1 else None

@@ -20,12 +20,14 @@ class Use:
     """Of a site."""
 
     streams: int = 0
+    """Bound there, whether their offers are up or not."""
     load_qps: float = 0.0
+    """Of offers that are up, as the capacity."""
     capacity_qps: float = 0.0
 
     @property
     def share(self) -> float:
-        """Bound load over capacity."""
+        """Bound load over capacity of what is up."""
         return self.load_qps / self.capacity_qps if self.capacity_qps else 0.0
 
 
@@ -69,8 +71,11 @@ class System:
         self.ledger = Ledger()
         self.ledger.align(tuple(self._place))
 
-    def hear(self, access_site: str, loads: Mapping[str, float], now_s: float) -> None:
-        """What another access site's binder has bound now."""
+    def hear(self, access_site: str, loads: Mapping[str, float], now_s: float, *, complete: bool) -> None:
+        """What another access site's binder has bound now. If that is not complete, what was heard before may still be bound, too."""
+        if not complete and access_site in self._others:
+            before = self._others[access_site][1]
+            loads = {offer: max(loads.get(offer, 0.0), before.get(offer, 0.0)) for offer in {*loads, *before}}
         self._others[access_site] = (now_s, loads)
         self._add_up()
 
@@ -83,13 +88,18 @@ class System:
         """Of the oldest word."""
         return max((now_s - at_s for at_s, _ in self._others.values()), default=0.0)
 
-    def view(self, spec: StreamPolicySpec, now_s: float, *, recovering: bool) -> View:
-        """What a decision looks at."""
+    def keeps_to(self, ceiling: float) -> bool:
+        """Whether nothing that was bound from here lies above this share of a capacity."""
+        return self.ledger.within(ceiling * self.catalogue.offers.columns.capacity_qps)
+
+    def view(self, spec: StreamPolicySpec, *, recovering: bool, promised: float | None = None) -> View:
+        """What a decision looks at. `promised`: by the former process, see `while_recovering`."""
         catalogue, load, ceiling = self.catalogue, self.load_qps, spec.ceiling
         if recovering:
             ceiling = spec.recovery_ceiling
-            load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, spec.ceiling, ceiling)
-        return View(catalogue.network_ms, load, catalogue.up, now_s, ceiling)
+            kept = None if promised is None else max(promised, spec.ceiling)  # raised since, and obeyed before that was written
+            load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, kept, ceiling)
+        return View(catalogue.network_ms, load, catalogue.up, ceiling, spec.ceiling)
 
     def offer(self, name: str) -> Offer | None:
         """The one of that name, if it still is."""
@@ -111,8 +121,9 @@ class System:
         for place, offer in enumerate(self.catalogue.offers.all):
             use = found.setdefault(offer.site.name, Use())
             use.streams += int(self.ledger.streams[place])
-            use.load_qps += float(self.ledger.load_qps[place])
-            use.capacity_qps += offer.capacity_qps
+            if self.catalogue.up[place]:
+                use.load_qps += float(self.ledger.load_qps[place])
+                use.capacity_qps += offer.capacity_qps
         return found
 
     def _sites(self) -> set[str]:

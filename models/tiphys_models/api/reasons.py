@@ -334,7 +334,7 @@ class StreamReason(StrEnum):
     BINDING = "Binding"
     DISABLED = "Disabled"
     RECOVERING = "Recovering"
-    """Ready=True: the binder has just started and gives away less until a lease's time has passed."""
+    """Ready=True: the binder has just started and gives away less until the longest lease has passed."""
     DEGRADED_TO_FALLBACK = "DegradedToFallback"
     """Ready=False: weights are missing or refused; `spec.fallback` binds."""
     NO_OFFERS = "NoOffers"

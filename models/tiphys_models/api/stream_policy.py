@@ -19,6 +19,9 @@ PLURAL = "streampolicies"
 STREAM_POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 DEFAULT_POLICY = "relative-load"
 RECOVERY_CEILING = 0.7
+SHORTEST_LEASE_S, LONGEST_LEASE_S = 8, 10
+"""A standby waits up to 4.4 s for the access site of a dead binder. A stream that is renewed at a third of its lease, and asks again
+until it is answered, has two thirds left then: 5.3 s of 8."""
 
 StreamMode = Literal["Off", "Active"]
 
@@ -46,6 +49,11 @@ CEL_RULES = (
         "self.recoveryCeiling <= self.ceiling",
         "recoveryCeiling must not be above ceiling: it is the more careful one",
         lambda s: s.recovery_ceiling <= s.ceiling,
+    ),
+    CelRule(
+        f"self.leaseSeconds >= {SHORTEST_LEASE_S}",
+        f"leaseSeconds must be at least {SHORTEST_LEASE_S}: streams must outlast the wait for whoever follows a dead binder",
+        lambda s: s.lease_seconds >= SHORTEST_LEASE_S,
     ),
     CelRule(
         f"!has(self.model) || self.policy in {sorted(LEARNED)}",
@@ -78,7 +86,11 @@ class StreamPolicySpec(Api):
     window_seconds: Integer = Field(default=int(WINDOW_S), ge=1, le=60, description="How long an agent's choice holds. Default 5.")
     ceiling: Number = Field(default=CEILING, ge=LEAST_CEILING, le=1, description="Share of a capacity that is given away. Default 0.9.")
     lease_seconds: Integer = Field(
-        default=10, ge=2, le=10, description="A stream that was not renewed for so long has ended. Default 10, which is also the most."
+        default=LONGEST_LEASE_S,
+        ge=1,
+        le=LONGEST_LEASE_S,
+        description="A stream that was not renewed for so long has ended; at least 8, for it must outlast the wait for another binder. "
+        "Default 10, which is also the most.",
     )
     recovery_ceiling: Number = Field(
         default=RECOVERY_CEILING,

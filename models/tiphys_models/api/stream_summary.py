@@ -22,7 +22,7 @@ class SiteUse(Api):
 
     site: str = Field(description="Name of the InferenceSite.")
     streams: int = Field(default=0, ge=0, description="Streams bound.")
-    use_percent: float = Field(default=0.0, ge=0, description="Their load, in percent of the capacity of the site's variants.")
+    use_percent: float = Field(default=0.0, ge=0, description="Load of the site's variants that are up, in percent of their capacity.")
 
 
 class StreamSummary(Api):

@@ -115,6 +115,11 @@ def fits(c: Candidates, ceiling: float) -> BoolArray:
     return c.load_qps + c.added_qps <= ceiling * c.capacity_qps
 
 
+def fits_empty(c: Candidates, ceiling: float) -> BoolArray:
+    """Whether the stream is small enough for the offer at all."""
+    return c.added_qps <= ceiling * c.capacity_qps
+
+
 def preference(kind: int, c: Candidates, weights: FloatArray) -> FloatArray:
     """One number an offer, the highest is taken, minus infinity never. `weights` are the score's; the others have none."""
     if kind == CLOSEST:

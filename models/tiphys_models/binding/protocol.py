@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tiphys_models.binding.kernels import Candidates, Wish, beside, best, fits, spare_qps, suits
+from tiphys_models.binding.kernels import Candidates, Wish, beside, best, fits, fits_empty, spare_qps, suits
 from tiphys_models.binding.offers import Offers
 from tiphys_models.binding.streams import Stream
 from tiphys_models.features.arrays import BoolArray, FloatArray
@@ -27,13 +27,14 @@ class View:
     """Bound load, in queries of the profiled size."""
     up: BoolArray
     """Whether the endpoint answers; nothing is bound to one that does not."""
-    seen_at_s: float = 0.0
-    """When the others' bindings were last heard of: seconds since the epoch."""
     ceiling: float = CEILING
+    policy_ceiling: float | None = None
+    """What `ceiling` is when it is not lowered for a while."""
 
-    def age_s(self, now_s: float) -> float:
-        """How old that is."""
-        return max(now_s - self.seen_at_s, 0.0)
+    @property
+    def lasting_ceiling(self) -> float:
+        """Whoever is too large for this one need not ask again."""
+        return self.ceiling if self.policy_ceiling is None else self.policy_ceiling
 
 
 class BindingPolicy(Protocol):
@@ -54,7 +55,9 @@ class Reason(StrEnum):
 
     BOUND = "Bound"
     INFEASIBLE = "Infeasible"
-    """No offer that is up would do even without any load."""
+    """No offer would do, even if it were up and without any load."""
+    DOWN = "Down"
+    """There are such offers, but they are down; how much those that are without a replica could carry is not known."""
     NO_CAPACITY = "NoCapacity"
     """There are such offers, but they are full, or the policy keeps them for others."""
 
@@ -85,10 +88,13 @@ def candidates_of(offers: Offers, stream: Stream, view: View) -> Candidates:
 def bind(policy: BindingPolicy, offers: Offers, stream: Stream, view: View) -> Binding:
     """Score, rank, select. Pure: whoever calls it adds `added_qps` to its view."""
     candidates = candidates_of(offers, stream, view)
-    possible = offers.serves(stream.task) & view.up & suits(candidates)
+    able = offers.serves(stream.task) & suits(candidates)
+    possible = able & view.up
     feasible = possible & fits(candidates, view.ceiling)
     chosen = best(policy.score(stream, within(candidates, possible)), feasible, spare_qps(candidates))
     if chosen < 0:
-        return Binding(Reason.NO_CAPACITY if possible.any() else Reason.INFEASIBLE)
+        if (possible & fits_empty(candidates, view.lasting_ceiling)).any():
+            return Binding(Reason.NO_CAPACITY)
+        return Binding(Reason.DOWN if (able & ~view.up).any() else Reason.INFEASIBLE)
     expected = float(candidates.latency_ms[chosen]) + stream.max_delay_ms - stream.slack_ms
     return Binding(Reason.BOUND, chosen, expected, float(candidates.added_qps[chosen]))

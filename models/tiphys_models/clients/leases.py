@@ -23,6 +23,7 @@ from tiphys_models.domain.errors import TiphysError, Unavailable
 _log = logging.getLogger(__name__)
 
 _NOT_FOUND, _CONFLICT = 404, 409
+_NOTE = "tiphys.io/note"
 _CANDIDATE_POLL_S = 0.5  # shorter than retry_s: what a candidate sees late it also takes over late
 _JUST_AFTER_S = 0.01
 # A change happened between the last look and this one, so it may count from the last look, if that is no longer ago than this share
@@ -55,6 +56,8 @@ class LeaseRecord:
     acquired: str = ""
     renewed: str = ""
     transitions: int = 0
+    note: str = ""
+    """What its holder wants a successor to know."""
 
     @classmethod
     def of(cls, obj: dict[str, Any]) -> LeaseRecord:
@@ -66,6 +69,7 @@ class LeaseRecord:
             acquired=spec.get("acquireTime") or "",
             renewed=spec.get("renewTime") or "",
             transitions=int(spec.get("leaseTransitions") or 0),
+            note=(obj["metadata"].get("annotations") or {}).get(_NOTE) or "",
         )
 
 
@@ -73,7 +77,12 @@ class Lease:
     """Candidate for, then holder of, one Lease."""
 
     def __init__(
-        self, client: KubeClient, options: LeaseOptions, clock: Clock, on_error: Callable[[Unavailable], None] | None = None
+        self,
+        client: KubeClient,
+        options: LeaseOptions,
+        clock: Clock,
+        on_error: Callable[[Unavailable], None] | None = None,
+        note: Callable[[], str] = str,
     ) -> None:
         # a container restarted in the same pod is another process: it must not find itself the holder
         self.identity = f"{options.identity}_{uuid.uuid4().hex[:8]}"
@@ -82,7 +91,9 @@ class Lease:
         """Grows with every change of leader: names this term in the logs."""
         self.observed_s: float | None = None
         """When the Lease was last read or written, by the monotonic clock; None: never."""
-        self._client, self._clock, self._on_error = client, clock, on_error
+        self.former = LeaseRecord()
+        """What the Lease said when it became ours."""
+        self._client, self._clock, self._on_error, self._note = client, clock, on_error, note
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{options.namespace}/leases"
         self._record: LeaseRecord | None = None
         self._changed_s = 0.0
@@ -126,7 +137,7 @@ class Lease:
         if remaining_s <= 0 or self._record is None:
             return
         # client-go publishes one second here, so that even a candidate that misses the empty holder waits no longer
-        record = LeaseRecord("", 1.0, self._record.acquired, _micro_time(self._clock), self._record.transitions)
+        record = LeaseRecord("", 1.0, self._record.acquired, _micro_time(self._clock), self._record.transitions, self._record.note)
         try:
             async with asyncio.timeout(min(remaining_s, 5.0)):
                 await self._put(record)
@@ -174,6 +185,8 @@ class Lease:
             if error.status != _CONFLICT:
                 raise
             return False  # somebody was faster; the next round sees who
+        if self._valid_until_s is None:
+            self.former = record
         self.transitions = wanted.transitions
         self._valid_until_s = started_s + self.options.renew_s
         return True
@@ -181,7 +194,7 @@ class Lease:
     def _wanted(self, record: LeaseRecord, *, ours: bool) -> LeaseRecord:
         now = _micro_time(self._clock)
         transitions = record.transitions if ours or not record.acquired else record.transitions + 1
-        return LeaseRecord(self.identity, self.options.duration_s, record.acquired if ours else now, now, transitions)
+        return LeaseRecord(self.identity, self.options.duration_s, record.acquired if ours else now, now, transitions, self._note())
 
     def _observe(self, obj: dict[str, Any]) -> None:
         self._version = obj["metadata"]["resourceVersion"]
@@ -192,7 +205,9 @@ class Lease:
             self._record, self._changed_s = record, now_s if looked_s is None else max(looked_s, earliest_s)
 
     async def _put(self, record: LeaseRecord) -> None:
-        metadata = {"name": self.options.name, "namespace": self.options.namespace}
+        metadata: dict[str, Any] = {"name": self.options.name, "namespace": self.options.namespace}
+        if record.note:
+            metadata["annotations"] = {_NOTE: record.note}
         spec = {
             "holderIdentity": record.holder,
             # an int32 in the API: rounded up, so that nobody takes over early
@@ -201,7 +216,7 @@ class Lease:
             "renewTime": record.renewed,
             "leaseTransitions": record.transitions,
         }
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        body: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         if self._version:
             # the version we decided on: if anybody wrote meanwhile, this fails
             body["metadata"] = {**metadata, "resourceVersion": self._version}

@@ -148,7 +148,7 @@ def _policy_ready(policy: PolicyObject, site: SiteObject | None, governing: Poli
         return Verdict(_READY, "False", StreamReason.DEGRADED_TO_FALLBACK, message)
     if summary.recovering:
         message = (
-            f"the binder has just started and gives away {spec.recovery_ceiling:g} of capacities until renewals have told what is bound"
+            "the binder has just started: until renewals have told what is bound, it gives away only what its predecessor certainly left"
         )
         return Verdict(_READY, "True", StreamReason.RECOVERING, message)
     return Verdict(_READY, "True", StreamReason.BINDING, f"{spec.policy} binds streams that enter at {spec.access_site}")

@@ -13,7 +13,7 @@ from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.requests import parse
 from tiphys_extender.binder.tenants import Tenant
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.chooser import Chooser, Obeyed, loader
+from tiphys_extender.streams.chooser import Chooser, Obeyed, Weights
 from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
 from tiphys_extender.streams.tokens import Keys
@@ -43,14 +43,21 @@ class Binder:
     """One process's life."""
 
     def __init__(
-        self, clock: ManualClock | None = None, *, recover: bool = False, keys: Keys = KEYS, site: str = "edge", **policy: Any
+        self,
+        clock: ManualClock | None = None,
+        *,
+        recover: bool = False,
+        promised: float | None = 0.9,
+        keys: Keys = KEYS,
+        site: str = "edge",
+        **policy: Any,
     ) -> None:
         self.clock = clock or ManualClock()
         self.registry = CollectorRegistry()
-        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(loader(None)), StreamMetrics(self.registry), self.clock)
+        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(Weights(None).load), StreamMetrics(self.registry), self.clock)
         self.streams.publish(catalogue())
         self.obey(**policy)
-        self.streams.activate(lambda: True, recover=recover)
+        self.streams.activate(lambda: True, recover=recover, promised=promised)
 
     def obey(self, **policy: Any) -> None:
         """A StreamPolicy with these changes."""

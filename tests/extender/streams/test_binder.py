@@ -92,6 +92,21 @@ def test_nothing_is_bound_to_a_site_from_the_moment_it_is_down_and_its_streams_a
     assert binder.renew(bound)["up"] is True
 
 
+def test_the_use_of_a_site_is_that_of_its_offers_that_are_up() -> None:
+    binder = Binder(policy="closest")
+    for _ in range(5):
+        binder.bind(minAccuracy=20)
+    binder.bind(minAccuracy=40)
+    binder.streams.publish(catalogue("edge/yolo"))
+    binder.streams.tick()
+    assert binder.counted("site_use_ratio", site="edge") == pytest.approx(50 / CAPACITY["edge/tiny"])
+    assert {use.site: (use.streams, use.use_percent) for use in binder.streams.summary().sites}["edge"] == (6, 50.0)
+    binder.streams.publish(catalogue("edge/yolo", "edge/tiny"))
+    binder.streams.tick()
+    assert binder.counted("site_use_ratio", site="edge") == 0
+    assert binder.counted("site_use_ratio", site="remote") == 0
+
+
 def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
     binder = Binder()
     with pytest.raises(Refused, match="all are too slow") as infeasible:
@@ -113,6 +128,29 @@ def test_infeasible_and_full_are_told_apart_and_can_be_explained() -> None:
         binder.streams.explain(OTHER, bound[0]["id"])
     binder.release(bound[0])
     assert binder.bind(idempotencyKey="late"), "a refusal is no answer to keep: there is room now"
+
+
+def test_a_stream_that_is_too_large_for_every_offer_is_not_told_to_come_again() -> None:
+    for binder in (Binder(), Binder(recover=True, promised=None)):
+        with pytest.raises(Refused, match="all are too small for it, however empty") as error:
+            binder.bind(rateQps=390)
+        assert (error.value.reason, error.value.status, error.value.retry_after_s) == ("infeasible", 422, None)
+        assert binder.counted("streams_total", result="infeasible", policy="relative-load") == 1
+    with refused("no-capacity"):
+        binder.bind(rateQps=350)  # nothing is free yet, but that passes
+
+
+def test_where_all_that_would_do_is_down_a_client_is_told_to_come_again() -> None:
+    binder = Binder()
+    binder.streams.publish(catalogue(*NAMES))
+    with pytest.raises(Refused, match="is down") as error:
+        binder.bind()
+    assert (error.value.reason, error.value.status, error.value.retry_after_s) == ("offers-down", 503, 5)
+    assert binder.counted("streams_total", result="offers-down", policy="relative-load") == 1
+    with refused("infeasible"):
+        binder.bind(maxDelayMs=5)
+    binder.streams.publish(catalogue())
+    assert binder.bind()
 
 
 def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
@@ -153,6 +191,66 @@ def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_t
     assert not second.streams.summary().recovering
     with refused("no-capacity"):
         second.bind()
+
+
+@pytest.mark.parametrize("lived_s", [1, 30])
+def test_three_processes_in_a_row_give_away_no_more_than_there_is(lived_s: int) -> None:
+    first = Binder()
+    streams = first.fill(rateQps=7)
+    assert first.streams.promise() == 0.9
+    second = Binder(first.clock, recover=True, promised=first.streams.promise())
+    streams += second.fill(rateQps=7)
+    for _ in range(lived_s):
+        streams = [second.renew(answer) for answer in streams]
+        second.clock.advance(1)
+    assert second.streams.promise() is None, "the streams of both together are more than the ceiling"
+    third = Binder(first.clock, recover=True, promised=second.streams.promise())
+    assert third.fill(rateQps=7) == []
+    for answer in streams:
+        third.renew(answer)
+    assert all(load <= CAPACITY[name] for name, load in third.loads.items())
+    third.clock.advance(5)
+    for answer in streams[::2]:
+        third.release(answer)
+    for answer in streams[1::2]:
+        third.renew(answer)
+    assert third.streams.promise() is None, "it recovers itself"
+    third.clock.advance(6)
+    assert third.streams.promise() == 0.9
+
+
+def test_a_ceiling_that_was_raised_after_the_former_process_left_word_counts() -> None:
+    first = Binder(ceiling=0.7)
+    left = first.streams.promise()
+    second = Binder(first.clock, recover=True, promised=left, ceiling=1.0)
+    assert second.fill() == [], "it may have obeyed before it could say so"
+
+
+def test_what_is_bound_to_an_offer_that_is_gone_is_promised_nothing_about() -> None:
+    binder = Binder(policy="closest")
+    binder.bind()
+    full = catalogue()
+    remote = [place for place, name in enumerate(NAMES) if name.startswith("remote")]
+    gone = type(OFFERS)(o for o in OFFERS.all if o.site.name == "remote")
+    binder.streams.publish(type(full)(gone, full.network_ms[remote], full.up[remote], {}))
+    assert binder.streams.promise() is None
+    binder.streams.publish(full)
+    assert binder.streams.promise() == 0.9
+
+
+def test_a_binder_recovers_for_as_long_as_a_lease_can_last_whatever_its_policy_says_now() -> None:
+    first = Binder(leaseSeconds=10)
+    bound = first.fill()
+    second = Binder(first.clock, recover=True, leaseSeconds=8)
+    second.clock.advance(9)
+    assert second.streams.summary().recovering
+    new = second.fill()
+    for answer in bound:
+        second.renew(answer)
+    assert len(second.streams.ledger.open) == len(bound) + len(new)
+    assert all(load <= CAPACITY[name] for name, load in second.loads.items())
+    second.clock.advance(1)
+    assert not second.streams.summary().recovering
 
 
 def test_who_follows_nobody_need_not_be_careful() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.binding.small import OFFERS
 from tests.extender.streams.builders import Binder, spec
-from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.tokens import Counts
 from tiphys_extender.streams.window import Shares, Tally, counted, shares
 from tiphys_models.artifacts.files import SHIPPED
@@ -37,14 +40,14 @@ def turned(chooser: Chooser, now_s: float = 5.0) -> None:
 
 
 def test_a_static_policy_is_obeyed_and_never_asked_about() -> None:
-    chooser = Chooser(loader(None))
+    chooser = Chooser(Weights(None).load)
     chooser.obey(spec(policy="farthest"), 1.0)
     turned(chooser)
     assert (chooser.policy.name, chooser.fallback, chooser.changed_s) == ("farthest", "", 1.0)
 
 
 def test_the_shipped_agent_begins_with_its_best_fixed_action() -> None:
-    chooser = Chooser(loader(None))
+    chooser = Chooser(Weights(None).load)
     chooser.obey(spec(policy="aset"), 1.0)
     assert chooser.policy.name == ACTIONS[ASET.base]
     turned(chooser)
@@ -86,6 +89,35 @@ def test_an_agent_that_fails_leaves_the_fallback_until_it_works_again() -> None:
     network.action = ASET.base
     turned(chooser, 10.0)
     assert (chooser.policy.name, chooser.fallback) == (ACTIONS[ASET.base], "")
+
+
+def test_weights_that_are_mounted_later_or_changed_serve_without_a_word_and_broken_ones_leave_the_last(tmp_path: Path) -> None:
+    weights = Weights(tmp_path)
+    chooser = Chooser(weights.load, weights.stamp)
+    chooser.obey(spec(policy="score", model="ours", fallback="closest"), 0.0)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-missing")
+    for name in (".json", ".safetensors"):
+        (tmp_path / f"ours{name}").write_text("{}")
+    chooser.reload_if_changed(0.5)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-refused")
+    for name in (".json", ".safetensors"):
+        shutil.copy(SHIPPED / f"score{name}", tmp_path / f"ours{name}")
+    chooser.reload_if_changed(1.0)
+    first = chooser.policy
+    assert (first.name, chooser.fallback, chooser.changed_s) == ("score", "", 1.0)
+    chooser.reload_if_changed(2.0)
+    assert chooser.policy is first
+    (tmp_path / "ours.safetensors").write_bytes(b"torn")
+    chooser.reload_if_changed(3.0)
+    assert chooser.policy is first, "half of a change is no reason to stop"
+    (tmp_path / "ours.safetensors").unlink()
+    shutil.copy(SHIPPED / "score.safetensors", tmp_path / "ours.safetensors")
+    chooser.reload_if_changed(4.0)
+    assert chooser.policy is not first
+    chooser.obey(spec(policy="farthest"), 5.0)
+    (tmp_path / "ours.json").unlink()
+    chooser.reload_if_changed(6.0)
+    assert chooser.policy.name == "farthest"
 
 
 def test_the_summary_tells_the_operator_why_the_fallback_binds() -> None:

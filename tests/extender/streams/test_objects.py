@@ -15,7 +15,7 @@ from tests.extender.streams.builders import KEYS, PLATFORM, WANTED, Binder
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.requests import parse
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.chooser import Chooser, loader
+from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS, StreamMetrics
 from tiphys_extender.streams.objects import StreamObjects, put_file
 from tiphys_extender.streams.requests import Wanted
@@ -78,7 +78,7 @@ async def test_a_site_that_goes_down_receives_nothing_after_that_one_event() -> 
 
 async def test_while_a_kind_is_not_listed_the_binder_is_not_ready_rather_than_without_offers() -> None:
     clock = ManualClock()
-    streams = StreamBinder("a1", "default", lambda: KEYS, Chooser(loader(None)), StreamMetrics(CollectorRegistry()), clock)
+    streams = StreamBinder("a1", "default", lambda: KEYS, Chooser(Weights(None).load), StreamMetrics(CollectorRegistry()), clock)
     streams.activate(lambda: True, recover=False)
     objects = StreamObjects(streams, clock)
     for kind, seen in ((SITES, site("a1")), (POLICIES, policy())):

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from tests.extender.streams.builders import Binder
+from tiphys_extender.binder.refused import Refused
 from tiphys_extender.streams.others import LOADS, Others
 
 TOKEN = "the-token-of-the-status-pages"
@@ -20,7 +22,7 @@ class Other:
     """A binder of another access site; what it says is set by the test."""
 
     def __init__(self) -> None:
-        self.answer: Any = {"accessSite": "remote", "active": True, "loads": {"edge/tiny": 80.0}}
+        self.answer: Any = {"accessSite": "remote", "active": True, "recovering": False, "loads": {"edge/tiny": 80.0}}
         self.tokens: list[str] = []
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -67,7 +69,7 @@ async def test_a_binder_that_falls_silent_counts_for_ten_rounds(tmp_path: Path) 
     other.answer["loads"] |= {"edge/tiny": 100.0, "edge/yolo": 50.0}
     async with asking(binder, other, tmp_path) as (others, session):
         await others.round(session)
-        nonsense: list[Any] = [[], {}, {"accessSite": "remote", "active": True, "loads": {"edge/tiny": "much"}}, *([None] * 6)]
+        nonsense: list[Any] = [[], {}, {**other.answer, "loads": {"edge/tiny": "much"}}, *([None] * 6)]
         for said in nonsense:
             other.answer = said
             await others.round(session)
@@ -81,7 +83,7 @@ async def test_a_binder_that_binds_no_more_counts_for_as_long_as_one_that_is_sil
     other.answer["loads"] |= {"edge/tiny": 100.0, "edge/yolo": 50.0}
     async with asking(binder, other, tmp_path) as (others, session):
         await others.round(session)
-        other.answer = {"accessSite": "remote", "active": False, "loads": {}}
+        other.answer |= {"active": False, "loads": {}}
         for _ in range(9):
             await others.round(session)
         assert site_of_next(binder) == "remote"
@@ -108,6 +110,66 @@ async def test_a_standby_of_the_same_access_site_and_one_that_does_not_bind_are_
     full = {"edge/tiny": 100.0, "edge/yolo": 50.0}
     async with asking(binder, other, tmp_path) as (others, session):
         for said in ({"accessSite": "edge", "active": True}, {"accessSite": "remote", "active": False}):
-            other.answer = {**said, "loads": full}
+            other.answer = {**said, "recovering": False, "loads": full}
             await others.round(session)
             assert site_of_next(binder) == "edge"
+
+
+def refused_as_not_ready() -> Any:
+    return pytest.raises(Refused, match="have not said yet", check=lambda error: (error.reason, error.retry_after_s) == ("not-ready", 1))
+
+
+async def test_nothing_is_bound_before_all_others_were_heard_but_what_is_bound_is_renewed(tmp_path: Path) -> None:
+    binder, first, second = Binder(), Other(), Other()
+    bound = binder.bind()
+    second.answer = None
+    async with asking(binder, first, tmp_path, second) as (others, session):
+        binder.streams.others_known = lambda: others.known
+        for _ in range(2):
+            with refused_as_not_ready():
+                binder.bind()
+            assert binder.renew(bound)["up"] is True
+            await others.round(session)
+        second.answer = {"accessSite": "far", "active": False, "recovering": False, "loads": {}}
+        await others.round(session)
+        assert binder.bind()
+        second.answer = None
+        await others.round(session)
+        assert binder.bind(), "it was heard once: its silence is counted from here"
+
+
+async def test_who_is_silent_from_the_beginning_is_waited_for_as_long_as_a_lease_lasts(tmp_path: Path) -> None:
+    binder, silent = Binder(), Other()
+    silent.answer = None
+    async with asking(binder, silent, tmp_path) as (others, session):
+        binder.streams.others_known = lambda: others.known
+        for _ in range(10):
+            with refused_as_not_ready():
+                binder.bind()
+            await others.round(session)
+        assert binder.bind()
+
+
+async def test_what_a_binder_that_recovers_has_not_yet_heard_of_still_counts(tmp_path: Path) -> None:
+    binder, other = Binder(policy="closest"), Other()
+    other.answer["loads"] = {"edge/tiny": 100.0, "edge/yolo": 50.0}
+    async with asking(binder, other, tmp_path) as (others, session):
+        await others.round(session)
+        other.answer |= {"recovering": True, "loads": {"edge/tiny": 10.0}}
+        await others.round(session)
+        assert site_of_next(binder) == "remote", "its predecessor had more: these streams will be renewed"
+        other.answer |= {"recovering": False}
+        await others.round(session)
+        assert site_of_next(binder) == "edge"
+
+
+async def test_the_word_of_a_binder_that_recovers_is_not_yet_all_there_is_to_know(tmp_path: Path) -> None:
+    binder, other = Binder(), Other()
+    async with asking(binder, other, tmp_path) as (others, session):
+        known = []
+        for recovering in (True, False):
+            other.answer["recovering"] = recovering
+            await others.round(session)
+            known.append(others.known)
+        assert known == [False, True]
+    assert Binder(recover=True).streams.loads()["recovering"] is True

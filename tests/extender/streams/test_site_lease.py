@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 
 import pytest
 from aiohttp import web
@@ -12,6 +13,8 @@ from tests.extender.streams.builders import Binder
 from tests.operator.api_server import FakeApiServer, status
 from tiphys_extender.streams import site_lease
 from tiphys_extender.streams.site_lease import hold_site
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.clock import ManualClock
 
 DEADLINE_S = 10.0
 
@@ -52,3 +55,35 @@ async def test_who_loses_its_lease_and_takes_it_up_again_is_careful_though_nobod
             holding.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await holding
+
+
+@contextlib.asynccontextmanager
+async def held_by(client: KubeClient, binder: Binder) -> AsyncGenerator[None]:
+    holding = asyncio.create_task(hold_site(client, binder.streams, "somebody", binder.clock))
+    try:
+        await until_active(binder, True)
+        yield
+    finally:
+        holding.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await holding
+
+
+async def test_a_successor_gives_away_what_its_predecessor_promised_to_have_left_and_nothing_without_a_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(site_lease, "_RETRY_S", 0.02)
+    clock = ManualClock()
+    first, second, third = (Binder(clock) for _ in range(3))
+    for binder in (first, second, third):
+        binder.streams.stand_by()
+    async with FakeApiServer() as server, server.client() as client:
+        async with held_by(client, first):
+            assert first.fill()
+            async with asyncio.timeout(DEADLINE_S):
+                while "annotations" not in server.leases[site_lease.lease_name("edge")]["metadata"]:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+        async with held_by(client, second):
+            assert second.fill(), "a tenth of everything is certainly free"
+        async with held_by(client, third):
+            assert third.fill() == [], "the second one was recovering when it ended"
