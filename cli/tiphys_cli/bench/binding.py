@@ -42,9 +42,11 @@ from tiphys_models.sim.binding.scenario import DEFAULT_SCENARIO, HORIZON_S, LAMB
 from tiphys_models.sim.binding.topology import ANTENNAS, TOPOLOGIES, make_topology
 from tiphys_models.sim.binding.workloads import NAMES, Arrivals, make_streams, read_arrivals
 
+_SCENARIO_SEEDS = 10
+"""When a modelling choice is changed; query by query, the next."""
 _EVENT_SEEDS = 3
 _ORACLE_SEEDS = 3
-_MOVED_SEEDS = 3
+_MOVED_SEEDS = 10
 _QUICK_HORIZON_S = 60.0
 
 
@@ -85,7 +87,7 @@ class Plan:
         for seed in self.seeds if self.file is not None else ():
             yield Job("full-edge", DEFAULT_SCENARIO, LAMBDA, seed, no_oracle, edge, self.horizon_s, str(self.file))
         for scenario in self._scenarios:
-            for seed in self.seeds[:_EVENT_SEEDS] if scenario.events else self.seeds:
+            for seed in self.seeds[: _EVENT_SEEDS if scenario.events else _SCENARIO_SEEDS]:
                 yield Job("full-edge", scenario, LAMBDA, seed, no_oracle, edge, self.horizon_s)
 
 

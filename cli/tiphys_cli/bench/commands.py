@@ -275,7 +275,7 @@ def binding(
     quick: Quick = False,
     out: Out = None,
     check: Check = False,
-    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(10))),
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split")] = ",".join(map(str, range(30))),
     policies: Annotated[str | None, typer.Option(help="comma-separated policies, agents and comparators")] = None,
     arrivals: Annotated[
         Path | None, typer.Option(help="arrival times, played beside Poisson: seconds, one a line, or a CSV with a column TIMESTAMP")
