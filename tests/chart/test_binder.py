@@ -71,6 +71,7 @@ def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_
     rendered = render_mode("binder")
     values = environment(process_of(rendered, "binder"))
     assert values["TIPHYS_BINDER_ACCESS_SITE"] == "antenna-1"
+    assert values["TIPHYS_BINDER_POD_UID"] == "from-the-pod", "a restarted container waits for nobody"
     assert values["TIPHYS_BINDER_OTHER_BINDERS"] == "http://binder.antenna-2.example:8080,http://binder.antenna-3.example:8080"
     (key,) = _Keys.model_validate(json.loads(rendered.one("Secret", "tiphys-lease-keys")["stringData"]["keys.json"])).keys
     assert len(key.secret) == 48

@@ -44,8 +44,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def lease(client: KubeClient, clock: ManualClock | SystemClock, identity: str = "a", **times: float) -> Lease:
-    return Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", identity, **times), clock)
+def lease(client: KubeClient, clock: ManualClock | SystemClock, identity: str = "a", pod_uid: str = "", **times: float) -> Lease:
+    return Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", identity, **times, pod_uid=pod_uid), clock)
 
 
 async def test_the_first_candidate_leads_and_the_second_waits(client: KubeClient, clock: ManualClock) -> None:
@@ -181,6 +181,15 @@ async def test_a_restarted_container_of_the_same_pod_is_another_candidate(client
     first, second = lease(client, clock, "pod-0"), lease(client, clock, "pod-0")
     assert await first.try_acquire_or_renew()
     assert not await second.try_acquire_or_renew()
+
+
+async def test_a_restarted_container_that_knows_its_pod_does_not_wait_for_itself(client: KubeClient, clock: ManualClock) -> None:
+    before, after, elsewhere = (lease(client, clock, "pod-0", pod_uid=uid) for uid in ("uid-1", "uid-1", "uid-2"))
+    assert await before.try_acquire_or_renew()
+    assert not await elsewhere.try_acquire_or_renew(), "a pod of the same name may be another one"
+    assert await after.try_acquire_or_renew()
+    assert after.transitions == 1, "a successor all the same"
+    assert not await before.try_acquire_or_renew()
 
 
 async def test_of_two_that_write_at_once_one_wins(server: FakeApiServer, client: KubeClient, clock: ManualClock) -> None:

@@ -35,6 +35,7 @@ class BinderSettings(BaseSettings):
     streams_namespace: str = Field(
         default="", description="Namespace of the InferenceSites, ModelVariants and StreamPolicies; default: our own."
     )
+    pod_uid: str = Field(default="", description="Of our pod: a container that is started again waits for nobody of the same pod.")
     lease_keys_file: OptionalPath = Field(default=None, description="JSON: keys that sign leases of streams. Needed with ACCESS_SITE.")
     stream_objects: OptionalPath = Field(
         default=None, description="JSON List of InferenceSites, ModelVariants and StreamPolicies, instead of an API server: for benchmarks."

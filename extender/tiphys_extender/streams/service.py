@@ -38,7 +38,7 @@ class StreamService:
                 f"an access site needs {PREFIX}LEASE_KEYS_FILE, and {PREFIX}STREAMS_NAMESPACE or {SHARED_PREFIX}OWN_NAMESPACE"
             )
         self._keys = KeyFile(own.lease_keys_file)
-        self._file, self._clock = own.stream_objects, clock
+        self._file, self._clock, self._pod_uid = own.stream_objects, clock, own.pod_uid
         weights = Weights(settings.models_dir)
         chooser = Chooser(weights.load, weights.stamp)
         self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
@@ -76,7 +76,7 @@ class StreamService:
 
     async def hold(self, client: KubeClient) -> None:
         """Try to be the one that binds for the access site, until cancelled."""
-        await hold_site(client, self.binder, f"{socket.gethostname()}_{os.getpid()}", self._clock)
+        await hold_site(client, self.binder, f"{socket.gethostname()}_{os.getpid()}", self._clock, self._pod_uid)
 
     async def _tick(self) -> None:
         ticks = 0

@@ -19,9 +19,9 @@ def lease_name(access_site: str) -> str:
     return f"tiphys-streams-{access_site}"
 
 
-async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, clock: Clock) -> None:
+async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, clock: Clock, pod_uid: str = "") -> None:
     """Stand by, bind, stand by, until cancelled. Who has no StreamPolicy yet leaves the Lease to who has."""
-    options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S)
+    options = LeaseOptions(streams.namespace, lease_name(streams.access_site), identity, _DURATION_S, _RENEW_S, _RETRY_S, pod_uid)
     lease = Lease(client, options, clock, note=lambda: _note(streams.promise()))
     bound_before = False
     while True:

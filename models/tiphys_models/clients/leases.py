@@ -45,6 +45,8 @@ class LeaseOptions:
     duration_s: float = 15.0
     renew_s: float = 10.0
     retry_s: float = 2.0
+    pod_uid: str = ""
+    """A kubelet starts a container after the one before it has ended: a holder from the same pod is dead and is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,10 @@ class Lease:
         note: Callable[[], str] = str,
     ) -> None:
         # a container restarted in the same pod is another process: it must not find itself the holder
-        self.identity = f"{options.identity}_{uuid.uuid4().hex[:8]}"
+        self._pod = f"_{options.pod_uid}_" if options.pod_uid else "_"
+        self.identity = f"{options.identity}{self._pod}{uuid.uuid4().hex[:8]}"
+        self._dead = ""
+        """Who held it when this process first looked, if that was the container before this one."""
         self.options = options
         self.transitions = 0
         """Grows with every change of leader: names this term in the logs."""
@@ -174,7 +179,7 @@ class Lease:
             ours = record.holder == self.identity
             if record.holder and not ours:
                 self._valid_until_s = None
-                if self._clock.monotonic_s() < self._changed_s + record.duration_s:
+                if record.holder != self._dead and self._clock.monotonic_s() < self._changed_s + record.duration_s:
                     return False
         else:
             record, ours, self._version = LeaseRecord(), False, ""
@@ -203,6 +208,8 @@ class Lease:
         if (record := LeaseRecord.of(obj)) != self._record:
             earliest_s = now_s - record.duration_s * _LOOK_SHARE
             self._record, self._changed_s = record, now_s if looked_s is None else max(looked_s, earliest_s)
+        if looked_s is None and self.options.pod_uid and self._pod in record.holder:
+            self._dead = record.holder
 
     async def _put(self, record: LeaseRecord) -> None:
         metadata: dict[str, Any] = {"name": self.options.name, "namespace": self.options.namespace}
