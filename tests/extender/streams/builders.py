@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.binding.small import DELAYS, NAMES, OFFERS
@@ -21,11 +22,17 @@ from tiphys_models.api.stream_policy import StreamPolicySpec
 from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.domain.clock import ManualClock
 
+CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
 KEYS = Keys.of([("k1", "s" * 40)])
 PLATFORM = Tenant("platform", b"", frozenset({"default"}), None)
 OTHER = Tenant("other", b"", frozenset({"default"}), None)
 STRANGER = Tenant("stranger", b"", frozenset({"elsewhere"}), None)
 WANTED = {"task": "detect", "maxDelayMs": 200, "minAccuracy": 20, "rateQps": 10, "sizeKb": 40, "bitRateMbps": 100, "accessDelayMs": 1}
+
+
+def refused(reason: str) -> Any:
+    """Within it something is, for that reason."""
+    return pytest.raises(Refused, check=lambda error: error.reason == reason)
 
 
 def catalogue(*down: str) -> Catalogue:
