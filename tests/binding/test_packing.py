@@ -44,3 +44,9 @@ def test_where_little_is_asked_there_is_nothing_to_gain() -> None:
     asked, bound, moved = what_moving_gains(WORLD, make_streams("train", 0, 2.0, horizon_s=60.0), 60.0)
     assert bound > 0.99 * asked
     assert bound - 0.001 * asked < moved <= asked
+
+
+def test_a_moment_without_streams_asks_for_nothing() -> None:
+    streams = make_streams("train", 0, 2.0, horizon_s=60.0)
+    none = moment_of(WORLD, streams, Episode(WORLD, streams, horizon_s=60.0).state, -1.0)
+    assert repacked_qps(WORLD, none, DEFAULT_SCENARIO, np.random.default_rng(0)) == served_qps(WORLD, none, DEFAULT_SCENARIO) == 0.0

@@ -61,7 +61,7 @@ class Plan:
     jobs: int = 0
     """Processes; 0: one a core."""
     sensitivity: bool = True
-    """Whether modelling choices are changed one at a time, too: three quarters of the time."""
+    """Whether modelling choices are changed one at a time, too: a third of the time."""
 
     @property
     def horizon_s(self) -> float:

@@ -282,7 +282,7 @@ def binding(
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=64, help="processes; 0: one a core")] = 0,
     docs: Docs = None,
-    sensitivity: Annotated[bool, typer.Option(help="change modelling choices one at a time, too: most of the time")] = True,
+    sensitivity: Annotated[bool, typer.Option(help="change modelling choices one at a time, too: a third of the time")] = True,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only fit the tick version of the queues to the event version")] = False,
 ) -> None:
     """Static and learned binding policies on the same streams, over edge and cloud. Needs the extra `sim`."""

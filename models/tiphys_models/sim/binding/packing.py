@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tiphys_models.binding.kernels import Wish, beside, suits
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.sim.binding.episode import STATIC_ACTIONS, Episode
 from tiphys_models.sim.binding.kernel import State, Streams, World
@@ -41,17 +42,22 @@ class Moment(NamedTuple):
 def moment_of(world: World, streams: Streams, state: State, at_s: float) -> Moment:
     """As an episode left it at that time."""
     live = np.flatnonzero((streams.start_s <= at_s) & (streams.end_s > at_s))
-    columns, access = world.columns, streams.access[live]
-    size = streams.size_kb[live, None] / columns.profiled_kb
-    processing_ms, slack_ms = columns.delay_ms * size, streams.slack_ms[live, None]
+    access, size = streams.access[live], streams.size_kb[live, None] / world.columns.profiled_kb
     return Moment(
         rate_qps=streams.rate_qps[live],
         added_qps=streams.rate_qps[live, None] * size,
-        left_ms=slack_ms - 2.0 * world.mean_ms[access] - processing_ms,
+        left_ms=streams.slack_ms[live, None] - 2.0 * world.mean_ms[access] - world.columns.delay_ms * size,
         sigma_ms=world.sigma_ms[access],
-        suits=(2.0 * world.network_ms[access] + processing_ms <= slack_ms) & (columns.accuracy >= streams.min_accuracy[live, None]),
+        suits=np.array([_suiting(world, streams, int(i)) for i in live], np.bool_).reshape(size.shape),
         bound=state.offer[live],
     )
+
+
+def _suiting(world: World, streams: Streams, i: int) -> BoolArray:
+    """Offers that would do for this stream if they were empty, as a binder judges."""
+    s, idle = streams, np.zeros(len(world.columns.capacity_qps))
+    wish = Wish(s.rate_qps[i], s.size_kb[i], s.max_delay_ms[i], s.slack_ms[i], s.min_accuracy[i], s.draw[i])
+    return suits(beside(world.columns, world.network_ms[s.access[i]], idle, wish))
 
 
 def what_moving_gains(

@@ -44,7 +44,7 @@ class Trained:
 
 
 def train(preset: Preset, seed: int, tell: Tell) -> Trained:
-    """Two to five minutes on one core."""
+    """About ten minutes on one core, most of them for the score."""
     started = monotonic()
     rng = stream("binding", "trainer", preset.name, seed)
     course = Course(lambdas=preset.lambdas)
