@@ -164,7 +164,7 @@ def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
     hot, status, explain = free_ports(3)
     (tmp_path / "token").write_text("secret", encoding="utf-8")
     environment = environment_of(rendered, "extender", home) | {
-        "KUBECONFIG": str(cluster.kubeconfig_for("tiphys-extender" if values else "tiphys-scheduler", home)),
+        "KUBECONFIG": str(cluster.kubeconfig_for("tiphys-extender", home)),
         "TIPHYS_EXTENDER_HOST": "127.0.0.1",
         "TIPHYS_EXTENDER_PORT": str(hot),
         "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",

@@ -205,17 +205,15 @@ def test_the_operator_asks_the_charts_own_binder_if_that_binds_streams(mode: str
     assert env["TIPHYS_OPERATOR_BINDER_URL"] == asked
 
 
-def test_the_extender_reads_as_the_pod_it_is_in() -> None:
-    def reader(mode: str) -> str:
-        return str(render(values_of(mode)).one("ClusterRoleBinding", "tiphys-extender")["subjects"][0]["name"])
-
-    assert reader("default") == "tiphys-scheduler"
-    assert reader("existing-secrets") == "tiphys-extender"
-    # As a Service it has none of the scheduler's rights.
-    subjects = {
-        subject["name"]
-        for binding in render(values_of("existing-secrets")).of("ClusterRoleBinding")
-        if binding["roleRef"]["name"].startswith("system:")
-        for subject in binding["subjects"]
-    }
-    assert subjects == {"tiphys-scheduler"}
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_but_the_scheduler_has_the_schedulers_rights(mode: str) -> None:
+    rendered = render_mode(mode)
+    bound = [*rendered.of("ClusterRoleBinding"), *rendered.of("RoleBinding")]
+    reader = {b["subjects"][0]["name"] for b in bound if b["metadata"]["name"] == "tiphys-extender"}
+    assert reader == {"tiphys-extender"}, "beside the scheduler as in pods of its own, the extender is itself"
+    of_the_scheduler = {b["roleRef"]["name"] for b in bound if b["subjects"][0]["name"] == "tiphys-scheduler"}
+    expected = {"tiphys-scheduler", "system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader"}
+    assert of_the_scheduler in (expected, set())
+    for binding in bound:
+        if binding["roleRef"]["name"].startswith("system:"):
+            assert [subject["name"] for subject in binding["subjects"]] == ["tiphys-scheduler"]

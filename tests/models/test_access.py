@@ -84,3 +84,30 @@ def test_without_any_cluster_the_message_lists_the_ways(tmp_path: Path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(InvalidInput, match="--kubeconfig"):
         find_access()
+
+
+def account(directory: Path, token: str) -> Path:
+    directory.mkdir()
+    (directory / "token").write_text(token)
+    (directory / "ca.crt").write_text(trustme.CA().cert_pem.bytes().decode())
+    return directory
+
+
+def test_a_process_can_be_given_another_account_than_its_pods_and_reads_its_token_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path)))
+    own = account(tmp_path / "own", "mine\n")
+    access = find_access(account_dir=own)
+    assert access.server == "https://10.0.0.1:443"
+    assert access.headers() == {"Authorization": "Bearer mine"}
+    (own / "token").write_text("renewed\n")
+    assert access.headers() == {"Authorization": "Bearer renewed"}
+    assert access.ssl_context() is not None
+
+
+def test_an_account_that_is_not_mounted_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(InvalidInput, match="cannot read the account"):
+        find_access(account_dir=tmp_path)

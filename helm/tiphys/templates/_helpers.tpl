@@ -74,7 +74,13 @@ app.kubernetes.io/part-of: tiphys
 {{- end }}
 
 {{- define "tiphys.extenderAccount" -}}
-{{ include "tiphys.fullname" . }}-{{ include "tiphys.extenderComponent" . }}
+{{ include "tiphys.fullname" . }}-extender
+{{- end }}
+
+{{/* Beside the scheduler the extender's token comes from a Secret. Another name is the only way to another token: one made anew under the old
+name, for the same account, is the same token again. */}}
+{{- define "tiphys.extenderAccountSecret" -}}
+{{ include "tiphys.extenderAccount" . }}-account-{{ int .Values.extender.accountTokenGeneration }}
 {{- end }}
 
 {{- define "tiphys.tokenSecret" -}}
