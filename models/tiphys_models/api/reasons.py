@@ -196,6 +196,8 @@ class ScalingReason(StrEnum):
     PAUSED = "Paused"
     """Ready=False: the annotation tiphys.io/paused is "true"; decisions are shown and change nothing."""
     INVALID_SPEC = "InvalidSpec"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    """Ready=False: the release does not let workloads of this namespace be scaled."""
     TARGET_NOT_FOUND = "TargetNotFound"
     TARGET_UNREADABLE = "TargetUnreadable"
     """Ready=False: the API server did not say what is there, mostly for want of a right."""
