@@ -75,7 +75,8 @@ def test_namespaces_of_scaling_come_with_commas(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_NAMESPACES", "shop, bank,")
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "")
     reach = read_settings().reach
-    assert (reach.allowed, reach.excluded) == ({"shop", "bank"}, frozenset())
+    assert reach.allowed == {"shop", "bank"}
+    assert not reach.excluded
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "Shop")
     with pytest.raises(InvalidInput, match="SCALING_EXCLUDED_NAMESPACES"):
         read_settings()
