@@ -175,7 +175,9 @@ class Operator:
         }
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
-            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus, self._settings.reach)
+            scaling = ScalingLoop(
+                self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus, self._settings.reach
+            )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)

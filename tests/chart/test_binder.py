@@ -33,7 +33,7 @@ def test_the_process_understands_every_setting(mode: str, monkeypatch: pytest.Mo
 def test_it_decides_under_the_limits_and_with_the_models_of_the_extender() -> None:
     rendered = render_mode("binder")
     beside, binder = (environment(process_of(rendered, name)) for name in ("extender", "binder"))
-    own = {"TIPHYS_EXTENDER_HOST", "TIPHYS_EXTENDER_PORT"}
+    own = {"TIPHYS_EXTENDER_HOST", "TIPHYS_EXTENDER_PORT", "TIPHYS_EXTENDER_ACCOUNT_DIR"}
     shared = {key: value for key, value in beside.items() if key not in own}
     assert shared.items() <= binder.items()
     mounts = {mount["mountPath"] for mount in process_of(rendered, "binder")["volumeMounts"]}

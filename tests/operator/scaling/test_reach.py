@@ -57,6 +57,8 @@ async def test_elsewhere_it_works_as_ever(reach: Reach) -> None:
 
 def test_rights_on_workloads_are_asked_for_where_they_are_needed() -> None:
     everywhere = {p.namespace for p in wanted("own", "lease", "map") if p.text.startswith("patch deployments/scale")}
-    named = {p.namespace for p in wanted("own", "lease", "map", scaling_namespaces={"shop", "bank"}) if p.text.startswith("patch pods/resize")}
+    named = {
+        p.namespace for p in wanted("own", "lease", "map", scaling_namespaces={"shop", "bank"}) if p.text.startswith("patch pods/resize")
+    }
     assert everywhere == {""}
     assert named == {"shop", "bank"}
