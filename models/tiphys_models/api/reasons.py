@@ -108,6 +108,8 @@ class ModelReason(StrEnum):
     WEIGHTS_UNREADABLE = "WeightsUnreadable"
     SCHEMA_MISMATCH = "SchemaMismatch"
     SHAPE_MISMATCH = "ShapeMismatch"
+    TOO_MUCH_WORK = "TooMuchWork"
+    """Accepted=False: a network so large that asking it would delay decisions."""
     NOT_FINITE = "NotFinite"
     UNKNOWN_POLICY = "UnknownPolicy"
     POLICY_MISMATCH = "PolicyMismatch"
