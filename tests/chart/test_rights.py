@@ -80,7 +80,7 @@ def test_kube_scheduler_finds_an_expiring_token_where_it_looks_and_the_extender_
     token, authority, namespace = (
         source[kind] for source, kind in zip(sources, ("serviceAccountToken", "configMap", "downwardAPI"), strict=True)
     )
-    assert (token["path"], token["expirationSeconds"]) == ("token", 3607)
+    assert (token["path"], token["expirationSeconds"]) == ("token", 3600)
     assert (authority["name"], authority["items"]) == ("kube-root-ca.crt", [{"key": "ca.crt", "path": "ca.crt"}])
     assert namespace["items"][0]["path"] == "namespace"
     assert USUAL_PLACE not in places["extender"]
