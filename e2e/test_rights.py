@@ -20,6 +20,11 @@ from e2e.test_chart_release import take_away
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.model.publishing import publication, publish
+from tiphys_models.artifacts.files import SHIPPED
+from tiphys_models.clients.access import kubeconfig_access
+from tiphys_models.clients.kube import ApiError as KubeApiError
+from tiphys_models.clients.kube import KubeClient
 
 KINDS = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Secret")
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -206,6 +211,45 @@ def test_the_trainer_publishes_its_own_model_as_a_candidate_and_nothing_else(rel
         assert outcome(lambda stranger=stranger: trainer.create(maps, bytes_of(stranger))) == 403, stranger
     assert outcome(lambda: trainer.create(maps, bytes_of("faasrank-trained-aaaaaaaaaaaa", immutable=False))) == 403
     assert outcome(lambda: trainer.create(maps, bytes_of("faasrank-trained-bbbbbbbbbbbb", label="another"))) == 403
+
+
+async def test_what_the_trainer_really_publishes_is_accepted(release: Release, trainer: ApiClient) -> None:
+    """The command's own objects, written as the command writes them."""
+    card = SHIPPED / "faasrank.json"
+    access = kubeconfig_access(release.cluster.kubeconfig_for("tiphys-trainer", release.namespace))
+    async with KubeClient(access, user_agent="trainer") as client:
+        for _ in range(2):  # a second training with the same result
+            await publish(client, publication(card, "faasrank-trained", release.namespace, "candidate"))
+        with pytest.raises(KubeApiError, match="at stage candidate only"):
+            await publish(client, publication(card, "faasrank-trained", release.namespace, "active"))
+    found = release.cluster.api.get(f"{MODELS.format(release.namespace)}/faasrank-trained")
+    assert found["spec"]["stage"] == "candidate"
+    assert trainer is not None
+
+
+def test_where_namespaces_are_named_the_operator_may_scale_in_those_and_nowhere_else(
+    cluster: Cluster, release: Release, namespace: str
+) -> None:
+    home = release.namespace
+    values = {"fullnameOverride": "confined", "operator": {"scaling": {"namespaces": [namespace]}}}
+    rendered = render(values, "--namespace", home)
+    objects = [item for kind in KINDS[1:] for item in rendered.of(kind) if item["metadata"]["name"].startswith("confined-operator")]
+    cluster.apply(yaml.safe_dump_all(objects))
+    try:
+        with release.account("confined-operator") as operator:
+            for verb, resource, group in (
+                ("patch", "deployments/scale", "apps"),
+                ("patch", "pods/resize", ""),
+                ("get", "deployments", "apps"),
+            ):
+                assert allowed(operator, verb, resource, namespace, group), resource
+                for place in ("default", "kube-system", home):
+                    assert not allowed(operator, verb, resource, place, group), f"{resource} in {place}"
+            assert allowed(operator, "patch", "scalingpolicies/status", "default", "tiphys.io"), (
+                "it tells policies elsewhere that it may not"
+            )
+    finally:
+        take_away(cluster, objects)
 
 
 def test_a_model_that_a_person_has_raised_is_not_taken_back_by_the_next_training(

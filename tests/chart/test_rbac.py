@@ -1,9 +1,13 @@
 """Least rights: the chart's rules are exactly these, and nobody can widen them unnoticed."""
 
+import re
+
 import pytest
 
 from tests.chart.rendering import MODES, HelmRefusedError, Manifest, render, render_mode, values_of, with_value
+from tiphys_models.api import scaling_policy
 from tiphys_models.api.resources import RESOURCES
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION
 from tiphys_operator.permissions import wanted as permissions
 
 Right = tuple[str, str, str, tuple[str, ...]]
@@ -289,3 +293,11 @@ def test_an_expression_of_the_authors_policy_asks_at_most_twice() -> None:
     asked = [validation["expression"].count(".check(") for validation in spec["validations"]]
     assert max(asked) == 2
     assert sum(asked) <= 28
+
+
+def test_the_authors_policy_knows_every_annotation_that_acts() -> None:
+    spec = render({}).one("ValidatingAdmissionPolicy", "tiphys-scaling-authors")["spec"]
+    (changes,) = [condition["expression"] for condition in spec["matchConditions"] if condition["name"] == "changes"]
+    assert set(re.findall(r"'(tiphys\.io/[a-z-]+)'", changes)) == {PAUSE_ANNOTATION, RETRY_ANNOTATION}
+    acting = {value for name, value in vars(scaling_policy).items() if name.endswith("_ANNOTATION")}
+    assert acting == {PAUSE_ANNOTATION, RETRY_ANNOTATION}, "a new one belongs into the policy"
