@@ -113,6 +113,7 @@ SHADOWING: dict[Path, Any] = {
     ("token", "existingSecret"): "",
     ("extender", "service", "tls", "ca", "bundle"): "",
     ("extender", "service", "clusterIP"): "",
+    ("extender", "service", "enabled"): False,
     ("binder", "tenants", "existingSecret"): "",
     ("binder", "tls", "insecure"): False,
     **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender", "trainer")},
