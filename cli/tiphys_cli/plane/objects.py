@@ -20,11 +20,6 @@ SERVICE_MS = {"edge": 20.0, "cloud": 10.0}
 REPLICAS = {"edge": 2, "cloud": 8}
 
 
-def namespaces() -> list[dict[str, Any]]:
-    """The tenants' namespaces."""
-    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (SHOP, CALLS)]
-
-
 def tenants() -> list[dict[str, Any]]:
     """The tenants' objects: a Deployment that an Active ScalingPolicy scales, and a policy that selects every few seconds."""
     select = {

@@ -23,7 +23,6 @@ from tiphys_cli.cluster.readiness import wait_healthy
 from tiphys_cli.demo.chart import find_chart, render_chart
 from tiphys_cli.demo.services import Services, start_services
 from tiphys_cli.plane.objects import ACCESS_SITE, CALLS, POOL, RELEASE_NAMESPACE, SELECT, SHOP, SITE_ADDRESSES, WEB
-from tiphys_cli.plane.objects import namespaces as tenant_namespaces
 from tiphys_cli.plane.objects import streams as stream_objects
 from tiphys_cli.plane.objects import tenants as tenant_objects
 from tiphys_cli.plane.world import WorldSettings
@@ -91,7 +90,8 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
     with cluster.toolbox.progress.step("installing the chart's roles and custom resources") as step:
         create_nodes(cluster.api, made)
         installation = render_chart(helm, find_chart(), cluster.version, _CHART_VALUES)
-        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": RELEASE_NAMESPACE}})
+        for name in (RELEASE_NAMESPACE, SHOP, CALLS):
+            cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
         cluster.apply(installation.manifest())
         directory = cluster.options.run_dir / "plane"
         directory.mkdir(mode=0o700)
@@ -115,8 +115,6 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
         step.detail("starting the binder")
         binder = _start_binder(cluster, settings, ports, directory)
         _until(lambda: cluster.api.get(f"{_GROUP}/streampolicies"), "StreamPolicy is not served")
-        for obj in tenant_namespaces():
-            cluster.api.create("/api/v1/namespaces", obj)
         for obj in [*tenant_objects(), *stream_objects(_site_urls(settings))]:
             cluster.apply(json.dumps(obj))
         plane = Plane(
