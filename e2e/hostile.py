@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiphys_cli.cluster.api import APPLY_PATCH, MERGE_PATCH, ApiClient
+from tiphys_cli.cluster.api import MERGE_PATCH, ApiClient
 from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.plane.objects import CALLS, RELEASE_NAMESPACE, SELECT, SHOP, WEB
 
@@ -78,7 +78,8 @@ def _obj(api_version: str, kind: str, name: str, namespace: str = HOSTILE, metad
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, **parts}
 
 
-def _pod(name: str, requests: Json, namespace: str = HOSTILE, metadata: Json | None = None, **spec: Any) -> Json:
+def pod(name: str, requests: Json, namespace: str = HOSTILE, metadata: Json | None = None, **spec: Any) -> Json:
+    """A pod that requests this and that no scheduler of ours is asked about, unless `spec` says so."""
     container = {"name": "main", "image": "registry.example/x:1", "resources": {"requests": requests}}
     wanted = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0, "containers": [container], **spec}
     return _obj("v1", "Pod", name, namespace, metadata, spec=wanted)
@@ -131,20 +132,20 @@ def pods() -> Iterator[Case]:
         ("cpu-1e20", {"cpu": "1e20"}),
         ("memory-9ei", {"memory": "9223372036854775807"}),
     ):
-        yield Case(f"pending pod, {name}", (Step(_pod(f"pending-{name}", requests)),))
-        yield Case(f"bound pod, {name}", (Step(_pod(f"bound-{name}", requests, nodeName="nope")),))
-    yield Case("a pod of 1e20 cores on a healthy node", (Step(_pod("on-a-healthy-node", {"cpu": "1e20"}, nodeName="plane-0000")),))
-    yield Case("an absurd pod under the policy that selects", (Step(_pod("absurd-call", {"cpu": "1e400"}, CALLS, schedulerName="tiphys")),))
+        yield Case(f"pending pod, {name}", (Step(pod(f"pending-{name}", requests)),))
+        yield Case(f"bound pod, {name}", (Step(pod(f"bound-{name}", requests, nodeName="nope")),))
+    yield Case("a pod of 1e20 cores on a healthy node", (Step(pod("on-a-healthy-node", {"cpu": "1e20"}, nodeName="plane-0000")),))
+    yield Case("an absurd pod under the policy that selects", (Step(pod("absurd-call", {"cpu": "1e400"}, CALLS, schedulerName="tiphys")),))
     init = [{"name": "init", "image": "x:1", "resources": {"requests": {"cpu": "10e399"}}}]
-    yield Case("an absurd init container", (Step(_pod("init", {"cpu": "1"}, initContainers=init)),))
-    yield Case("an annotation of 250 kB", (Step(_pod("annotated", {"cpu": "1"}, metadata=_BIG_ANNOTATION)),))
-    yield Case("200 owners", (Step(_pod("owned", {"cpu": "1"}, metadata={"ownerReferences": _OWNERS})),))
-    odd = _pod("odd-times", {"cpu": "1e300"})
+    yield Case("an absurd init container", (Step(pod("init", {"cpu": "1"}, initContainers=init)),))
+    yield Case("an annotation of 250 kB", (Step(pod("annotated", {"cpu": "1"}, metadata=_BIG_ANNOTATION)),))
+    yield Case("200 owners", (Step(pod("owned", {"cpu": "1"}, metadata={"ownerReferences": _OWNERS})),))
+    odd = pod("odd-times", {"cpu": "1e300"})
     times = [
         {"type": "Ready", "status": "True", "lastTransitionTime": FAR},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": "0001-01-01T00:00:01Z"},
     ]
-    yield Case("a pod with times of other ages", (Step(odd), _status(_pod("odd-times", {}), {"conditions": times, "startTime": FAR})))
+    yield Case("a pod with times of other ages", (Step(odd), _status(pod("odd-times", {}), {"conditions": times, "startTime": FAR})))
 
 
 def nodes() -> Iterator[Case]:
@@ -343,6 +344,3 @@ def streaming() -> Iterator[Case]:
 def all_cases() -> list[Case]:
     """Every case, in an order in which what is named exists before it is used."""
     return [*pods(), *nodes(), *targets(), *scaling(), *placing(), *streaming()]
-
-
-__all__ = ["APPLY_PATCH", "HOSTILE", "Case", "Step", "all_cases"]
