@@ -13,11 +13,11 @@ from tests.chart.rendering import render
 
 from e2e.conftest import exists, wait_until
 from e2e.rights import allowed
-from e2e.scaled import policy
 from e2e.test_chart_release import served, take_away
 from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.plane.service import policy
 
 KINDS = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
