@@ -18,7 +18,8 @@ def rights_in(account: ApiClient, namespace: str) -> set[Right]:
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
     status = account.create(f"{REVIEWS}/selfsubjectrulesreviews", review)["status"]
     assert not status["incomplete"], status
-    return {
+    urls = {(verb, "", path, "") for rule in status["nonResourceRules"] for verb in rule["verbs"] for path in rule["nonResourceURLs"]}
+    return urls | {
         (verb, group, resource, name)
         for rule in status["resourceRules"]
         for verb in rule["verbs"]

@@ -87,13 +87,11 @@ def of_cluster_roles(api: ApiClient, names: list[str]) -> set[Right]:
 def test_an_account_may_do_what_the_list_says_and_nothing_else(cluster: Cluster, release: Release, namespace: str, account: str) -> None:
     entry = written()["accounts"][account]
     everywhere = listed(entry, "everywhere") | of_cluster_roles(cluster.api, entry.get("clusterRoles", []))
-    places = {release.namespace: listed(entry, "release"), namespace: set(), "kube-system": set()}
+    places = {release.namespace: listed(entry, "release"), namespace: set(), "kube-system": listed(entry, "kube-system")}
     with release.account(account) as asked, release.account("default") as anybody:
         for place, more in places.items():
             found = rights_in(asked, place) - rights_in(anybody, place)
             expected = {right for right in everywhere | more if right not in rights_in(anybody, place)}
-            if place == "kube-system" and account == "tiphys-scheduler":  # how clients of its port prove who they are
-                expected |= {(verb, "", "configmaps", "extension-apiserver-authentication") for verb in ("get", "list", "watch")}
             assert found - expected == set(), f"{account} may do more in {place}"
             assert expected - found == set(), f"{account} may do less in {place}"
 

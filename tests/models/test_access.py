@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import trustme
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from tiphys_models.clients.access import find_access, kubeconfig_access
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.clients.access import ApiAccess, find_access, kubeconfig_access
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.errors import InvalidInput, Unavailable
 
 
 def kubeconfig(tmp_path: Path, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Path:
@@ -111,3 +114,34 @@ def test_an_account_that_is_not_mounted_is_an_input_error(tmp_path: Path, monkey
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(InvalidInput, match="cannot read the account"):
         find_access(account_dir=tmp_path)
+
+
+async def look_at_nodes(client: KubeClient, token: Path) -> None:
+    """With one token, another, none and a third in the file."""
+    async with client:
+        await client.get("/api/v1/nodes")
+        token.write_text("two")
+        await client.get("/api/v1/nodes")
+        token.unlink()
+        with pytest.raises(Unavailable):
+            await client.get("/api/v1/nodes")
+        token.write_text("three")
+        await client.get("/api/v1/nodes")
+
+
+async def test_a_client_that_runs_on_sends_the_token_that_is_in_the_file_now(tmp_path: Path) -> None:
+    """What takes effect when the Secret of the extender's account changes under it."""
+    sent: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        sent.append(request.headers.get("Authorization"))
+        return web.json_response({"items": []})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", answer)
+    token = tmp_path / "token"
+    token.write_text("one")
+    async with TestServer(app) as server:
+        client = KubeClient(ApiAccess(str(server.make_url("")).rstrip("/"), None, token_file=token), user_agent="test")
+        await look_at_nodes(client, token)
+    assert sent == ["Bearer one", "Bearer two", "Bearer three"]
