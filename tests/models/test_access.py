@@ -116,8 +116,9 @@ def test_an_account_that_is_not_mounted_is_an_input_error(tmp_path: Path, monkey
         find_access(account_dir=tmp_path)
 
 
-async def look_at_nodes(client: KubeClient, token: Path) -> None:
+async def look_at_nodes(client: KubeClient, directory: Path) -> None:
     """With one token, another, none and a third in the file."""
+    token = directory / "token"
     async with client:
         await client.get("/api/v1/nodes")
         token.write_text("two")
@@ -143,5 +144,5 @@ async def test_a_client_that_runs_on_sends_the_token_that_is_in_the_file_now(tmp
     token.write_text("one")
     async with TestServer(app) as server:
         client = KubeClient(ApiAccess(str(server.make_url("")).rstrip("/"), None, token_file=token), user_agent="test")
-        await look_at_nodes(client, token)
+        await look_at_nodes(client, tmp_path)
     assert sent == ["Bearer one", "Bearer two", "Bearer three"]
