@@ -185,9 +185,12 @@ def trainer(cluster: Cluster, release: Release) -> Iterator[ApiClient]:
     models = MODELS.format(release.namespace)
     with release.account("tiphys-trainer") as client:
         # The API server learns of a policy some hundred milliseconds later.
-        wait_until(
-            lambda: outcome(lambda: client.create(f"{models}?dryRun=All", model("another"))) == 403, REACTION_S, "the rule is in force"
-        )
+        maps = f"/api/v1/namespaces/{release.namespace}/configmaps"
+
+        def refused(path: str, body: dict[str, Any]) -> bool:
+            return outcome(lambda: client.create(f"{path}?dryRun=All", body)) == 403
+
+        wait_until(lambda: refused(models, model("another")) and refused(maps, bytes_of("another")), REACTION_S, "the rules are in force")
         yield client
     for item in cluster.api.items(models):
         cluster.api.delete(f"{models}/{item['metadata']['name']}")
@@ -209,6 +212,19 @@ def test_the_trainer_publishes_its_own_model_as_a_candidate_and_nothing_else(rel
         assert outcome(lambda stranger=stranger: trainer.create(maps, bytes_of(stranger))) == 403, stranger
     assert outcome(lambda: trainer.create(maps, bytes_of("faasrank-trained-aaaaaaaaaaaa", immutable=False))) == 403
     assert outcome(lambda: trainer.create(maps, bytes_of("faasrank-trained-bbbbbbbbbbbb", label="another"))) == 403
+
+
+def test_the_api_server_finds_nothing_to_say_about_the_types_in_our_rules(cluster: Cluster, release: Release) -> None:
+    """A misspelt field would show only when somebody is judged."""
+    for item in release.rendered.of("ValidatingAdmissionPolicy"):
+        assert type_warnings(cluster.api, item["metadata"]["name"]) == [], item["metadata"]["name"]
+
+
+def type_warnings(api: ApiClient, name: str) -> list[dict[str, Any]]:
+    """What the API server's check of types says of a policy, once it has been made."""
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
+    wait_until(lambda: "typeChecking" in api.get(path).get("status", {}), REACTION_S, f"types of {name} are checked")
+    return list(api.get(path)["status"]["typeChecking"].get("expressionWarnings", []))
 
 
 async def test_what_the_trainer_really_publishes_is_accepted(release: Release, trainer: ApiClient) -> None:

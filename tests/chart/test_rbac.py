@@ -282,7 +282,7 @@ def test_policies_of_admission_are_on_by_default_and_deny() -> None:
         return {item["metadata"]["name"] for item in rendered.of("ValidatingAdmissionPolicy")}
 
     assert names({}) == {"tiphys-scaling-authors"}
-    assert names({"trainer": {"enabled": True}}) == {"tiphys-scaling-authors", "tiphys-trainer"}
+    assert names({"trainer": {"enabled": True}}) == {"tiphys-scaling-authors", "tiphys-trainer-models", "tiphys-trainer-configmaps"}
     assert names({"trainer": {"enabled": True}, "admission": {"scalingAuthors": False, "trainer": False}}) == set()
     assert names({"operator": {"scaling": {"enabled": False}}}) == set()
 
