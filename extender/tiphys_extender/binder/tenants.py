@@ -113,6 +113,4 @@ def _parse(content: bytes, path: Path, defaults: CapDefaults) -> tuple[Tenant, .
         if len({getattr(entry, what) for entry in entries}) < len(entries):
             raise InvalidInput(f"{_WHAT} {path} gives a {what} twice")
     alone = len(entries) == 1
-    return tuple(
-        Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.caps(defaults, alone=alone)) for e in entries
-    )
+    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.caps(defaults, alone=alone)) for e in entries)
