@@ -63,9 +63,9 @@ async def test_bookings_larger_than_nodes_do_not_steer_the_calls_of_others(tmp_p
 
 def test_a_call_that_no_candidate_could_hold_is_refused_and_reserves_nothing() -> None:
     binder = Binder(nodes=2)
-    for size in ({"cpu": "9"}, {"memory": "17Gi"}):
+    for field, size in (("cpu", "9"), ("memory", "17Gi")):
         with refused("larger-than-node"):
-            binder.place(**size)
+            binder.place(PLATFORM, **{field: size})
     assert (binder.inflight(), len(binder.leases)) == ({}, 0)
     assert binder.place(cpu="8", memory="16Gi")["reserved"] is True
 
@@ -90,8 +90,8 @@ def test_a_node_that_nobody_has_shown_counts_as_large_as_the_largest() -> None:
     binder = Binder(nodes=1)
     known = {"namespace": "default", "function": "f", "node": "new"}
     with refused("larger-than-node"):
-        binder.report(new_uid(), **known, cpu="9")
-    assert binder.report(new_uid(), **known, cpu="8")["relearnt"] is True
+        binder.report(new_uid(), PLATFORM, **known, cpu="9")
+    assert binder.report(new_uid(), PLATFORM, **known, cpu="8")["relearnt"] is True
 
 
 def test_what_was_learnt_before_any_node_was_known_is_cut_to_its_node() -> None:
@@ -113,15 +113,15 @@ def test_what_was_learnt_before_any_node_was_known_is_cut_to_its_node() -> None:
 @pytest.mark.parametrize(("size", "reason"), [({"cpu": "4"}, "too-many-cores"), ({"memory": "8Gi"}, "too-much-memory")])
 def test_a_tenant_gets_no_more_than_its_share_of_the_pool(size: dict[str, str], reason: str) -> None:
     binder = Binder(nodes=4, policies=[ACTIVE, THEIRS])
-    greedy = tenant(share=0.5)
-    uids = [binder.place(greedy, namespace="elsewhere", **size)["id"] for _ in range(4)]
+    greedy, wanted = tenant(share=0.5), {"namespace": "elsewhere", **size}
+    uids = [binder.place(greedy, **wanted)["id"] for _ in range(4)]
     with refused(reason):
-        binder.place(greedy, namespace="elsewhere", **size)
+        binder.place(greedy, **wanted)
     with refused(reason):
-        binder.report(new_uid(), greedy, namespace="elsewhere", function="f", node="n0", **size)
-    assert [binder.place(**size)["reserved"] for _ in range(4)] == [True] * 4, "the other half is there for others"
+        binder.report(new_uid(), greedy, function="f", node="n0", **wanted)
+    assert [binder.place(PLATFORM, **size)["reserved"] for _ in range(4)] == [True] * 4, "the other half is there for others"
     binder.placer.finished(greedy, uids[0])
-    assert binder.place(greedy, namespace="elsewhere", **size)["reserved"] is True
+    assert binder.place(greedy, **wanted)["reserved"] is True
 
 
 def test_shares_are_of_the_pool_as_it_is_now() -> None:

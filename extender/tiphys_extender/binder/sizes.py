@@ -37,7 +37,7 @@ class Sizes:
         return self._of.get(name)
 
     def holds(self, name: str, cpu_milli: int, memory_bytes: int) -> bool:
-        """Whether the node could, were it empty. One that nobody has shown counts as large as the largest; before any was, as large as wanted."""
+        """Whether the node could, were it empty. One that nobody has shown is taken for as large as the largest, the first for larger."""
         cpu, memory = self._of.get(name) or self._least_and_most()[1]
         return not self._of or (cpu_milli <= cpu and memory_bytes <= memory)
 

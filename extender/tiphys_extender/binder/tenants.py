@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -64,7 +64,7 @@ class Tenant:
     name: str
     token_digest: bytes
     namespaces: frozenset[str]
-    caps: Caps = Caps()
+    caps: Caps = field(default_factory=Caps)
 
     def may(self, namespace: str) -> bool:
         """Whether it may place calls and bind streams of this namespace."""

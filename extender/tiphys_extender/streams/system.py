@@ -68,8 +68,7 @@ class System:
             self.ledger.align(tuple(place))
         self._add_up()
         self._site_qps = {}
-        for place in np.flatnonzero(catalogue.up):
-            offer = catalogue.offers.all[place]
+        for offer in (catalogue.offers.all[index] for index in np.flatnonzero(catalogue.up)):
             self._site_qps[offer.site.name] = self._site_qps.get(offer.site.name, 0.0) + offer.capacity_qps
         return former - self._sites()
 

@@ -74,14 +74,14 @@ class Binder:
         """The answer."""
         return self.streams.bind(tenant, parse(Wanted, orjson.dumps(WANTED | changed)))
 
-    def fill(self, **changed: Any) -> list[dict[str, Any]]:
-        """Bind until nothing is left."""
+    def fill(self, tenant: Tenant = PLATFORM, until: str = "no-capacity", **changed: Any) -> list[dict[str, Any]]:
+        """Bind until nothing is left, or until this refusal."""
         bound = []
         while True:
             try:
-                bound.append(self.bind(**changed))
+                bound.append(self.bind(tenant, **changed))
             except Refused as refused:
-                if refused.reason != "no-capacity":
+                if refused.reason != until:
                     raise
                 return bound
 
