@@ -17,11 +17,13 @@ from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.reflector import Reflector, Sink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_operator.binding.addresses import AddressRules, ApiServer, Network
 from tiphys_operator.binding.cluster import BindingCluster, Objects, Seen
 from tiphys_operator.binding.endpoints import SLICES_PATH, SliceSink
 from tiphys_operator.binding.metrics import BindingError
 from tiphys_operator.binding.prober import Prober
 from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.quota import ProbeQuota, grant
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.binding.summaries import PULL_S, SummaryReader
 from tiphys_operator.binding.verdicts import measured_here, policy_status, site_status, variant_status
@@ -49,6 +51,13 @@ class BindingOptions:
     """Where this operator stands: measured delays are from there. Empty: probes only tell who answers."""
     binder_urls: tuple[str, ...] = ()
     token_file: Path | None = None
+    probe_allow: tuple[Network, ...] = ()
+    """Networks that are probed whatever the rules say."""
+    probe_only: tuple[Network, ...] = ()
+    """Networks beside which none is probed; empty: all that the rules leave."""
+    probe_quota: ProbeQuota = ProbeQuota()
+    api_servers: tuple[str, ...] = ()
+    """Hosts by which the API server is known."""
 
 
 class BindingLoop:
@@ -62,7 +71,8 @@ class BindingLoop:
         self._slices = SliceSink(self._changed.set)
         self._slices_synced: asyncio.Event | None = None
         self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock)
-        self._probes = Probes()
+        self._api_server, self._probe_quota = ApiServer(*options.api_servers), options.probe_quota
+        self._probes = Probes(AddressRules(options.probe_allow, options.probe_only, self._api_server.addresses))
         self._prober = Prober(self._probes, self._metrics, clock, self._changed.set)
         self._tasks: list[asyncio.Task[None]] = []
         self._said: dict[str, str] = {}
@@ -78,6 +88,7 @@ class BindingLoop:
             async with self._probes, self._summaries:
                 for synced in [self._watch(path, sink) for path, sink in watched]:
                     await synced.wait()
+                await self._api_server.refresh()  # before the first probe
                 self._tasks.append(asyncio.create_task(self._pull()))
                 try:
                     while True:
@@ -92,7 +103,7 @@ class BindingLoop:
 
     async def _round(self) -> None:
         cluster = self._cluster
-        self._prober.follow(cluster.probes())
+        self._prober.follow(grant(cluster.probes(), self._probe_quota))
         if self._slices_synced is None and cluster.needs_slices():
             self._slices_synced = self._watch(SLICES_PATH, self._slices)
         limit = asyncio.Semaphore(_WRITES_AT_ONCE)
@@ -152,6 +163,7 @@ class BindingLoop:
     async def _pull(self) -> None:
         while True:
             await self._summaries.pull()
+            await self._api_server.refresh()
             self._changed.set()
             await asyncio.sleep(PULL_S)
 

@@ -9,6 +9,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from tiphys_models.api.reasons import ProbeRefusal
 from tiphys_models.api.stream_policy import StreamMode
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.verdicts import former
@@ -34,6 +35,8 @@ class BindingMetrics:
         self.variants = Gauge(f"{p}_variants", "ModelVariants by condition Ready.", ["ready"], registry=r)
         probes = Counter(f"{p}_probes", "Probes of sites.", ["result"], registry=r)
         self.probes = {result: probes.labels(result) for result in ("answered", "missed")}
+        refused = Counter(f"{p}_probes_refused", "Probes of sites that were not sent, by rule.", ["rule"], registry=r)
+        self.probes_refused = {rule: refused.labels(rule) for rule in ProbeRefusal}
         errors = Counter(f"{p}_errors", "What went wrong.", ["reason"], registry=r)
         self.errors = {reason: errors.labels(reason) for reason in BindingError}
         self._up = Gauge(f"{p}_site_up", "0: two probes in a row were missed. Sites without a verdict are not shown.", ["site"], registry=r)
