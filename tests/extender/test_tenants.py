@@ -193,6 +193,22 @@ async def test_a_flood_of_one_tenant_is_refused_before_it_is_read_and_others_do_
     assert binder.counted("bad_requests_total", reason="too-many-requests") == 13
 
 
+async def test_who_reached_a_limit_stands_in_the_log_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    binder = Binder()
+
+    def said() -> list[Any]:
+        return [record.__dict__["fields"] for record in caplog.records if record.message == "a tenant has reached a limit"]
+
+    async with calling(binder, tmp_path, requestsPerSecond=1, burst=1) as caller:
+        for _ in range(4):
+            await caller.post("", call())
+        assert said() == [{"tenant": "platform", "reason": "too-many-requests", "refused": 1}]
+        binder.clock.advance(60)
+        await caller.post("", b"no JSON is no limit")
+        await caller.post("", call())
+    assert said()[1:] == [{"tenant": "platform", "reason": "too-many-requests", "refused": 3}]
+
+
 async def test_who_has_no_token_uses_up_nobodys_requests(tmp_path: Path) -> None:
     async with calling(Binder(), tmp_path, requestsPerSecond=1, burst=1) as caller:
         stranger = Caller(caller.connection, "no token at all")
@@ -314,3 +330,9 @@ def test_a_function_whose_call_still_runs_is_not_forgotten() -> None:
 
 def test_every_limit_of_a_tenant_is_a_429() -> None:
     assert {STATUS[reason] for reason in TENANT_CAPS} == {429}
+
+
+def test_every_word_of_a_refusal_is_explained() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    text = (docs / "placing-calls.md").read_text() + (docs / "streams.md").read_text()
+    assert [reason for reason in STATUS if f"`{reason}`" not in text] == []

@@ -73,14 +73,20 @@ class Endpoint:
         tenant = self._tenants.of(given.decode("latin-1"))
         if tenant is None:
             raise Refused("unauthorised", "send a token of the tenants file as Authorization: Bearer")
-        self._throttle.admit(tenant)  # before anything of it is read
         try:
-            body = await read_body(scope, receive, self._max_body_bytes)
+            self._throttle.admit(tenant)  # before anything of it is read
+            return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), await self._body(scope, receive))
+        except Refused as refused:
+            self._throttle.refused(tenant, refused.reason)
+            raise
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        try:
+            return await read_body(scope, receive, self._max_body_bytes)
         except BadRequest as bad:
             if bad.reason == "disconnected":
                 raise
             raise Refused(bad.reason, _BODY[bad.reason].format(self._max_body_bytes)) from None
-        return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), body)
 
     def _headers(self, refused: Refused) -> dict[str, str]:
         if refused.retry_after_s is not None:

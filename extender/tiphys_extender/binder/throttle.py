@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tiphys_extender.binder.refused import Refused
+from tiphys_extender.binder.refused import TENANT_CAPS, Refused
 from tiphys_extender.binder.tenants import Tenant
 from tiphys_models.domain.clock import Clock
 
+_log = logging.getLogger(__name__)
+
+_SAID_EVERY_S = 60.0
 _RENEWED_EVERY_S = 3.0
 """So often a client renews a stream; what it has bound must not use up what it may ask."""
 _MOST_BUCKETS = 2_000
@@ -21,6 +25,9 @@ _MOST_BUCKETS = 2_000
 class _Bucket:
     tokens: float
     at_s: float
+    refused: int = 0
+    """Since it was last said."""
+    said_s: float = -math.inf
 
 
 class Throttle:
@@ -45,3 +52,14 @@ class Throttle:
             wait_s = math.ceil((1.0 - bucket.tokens) / rate)
             raise Refused("too-many-requests", f"this tenant may ask {caps.requests_per_s:g} times a second", retry_after_s=max(wait_s, 1))
         bucket.tokens -= 1.0
+
+    def refused(self, tenant: Tenant, reason: str) -> None:
+        """Metrics tell which limit is reached, this tells by whom: once a minute for each tenant."""
+        bucket, now_s = self._buckets.get(tenant.name), self._clock.monotonic_s()
+        if bucket is None or reason not in TENANT_CAPS:
+            return
+        bucket.refused += 1
+        if now_s >= bucket.said_s + _SAID_EVERY_S:
+            fields = {"tenant": tenant.name, "reason": reason, "refused": bucket.refused}
+            _log.warning("a tenant has reached a limit", extra={"fields": fields})
+            bucket.refused, bucket.said_s = 0, now_s

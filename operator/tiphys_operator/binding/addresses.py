@@ -1,4 +1,4 @@
-"""Where a probe may go. Whoever may create an InferenceSite chooses an address; what is behind the operator's own network is not theirs to ask.
+"""Where a probe may go. Whoever may create an InferenceSite chooses an address; what only the operator can reach is not theirs to ask.
 
 Rules look at the address that is about to be connected to, not at what was written: a name may mean another address a second later.
 """

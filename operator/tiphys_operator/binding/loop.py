@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tiphys_models.api.inference_site import SITES_PATH, InferenceSiteStatus
@@ -55,7 +55,7 @@ class BindingOptions:
     """Networks that are probed whatever the rules say."""
     probe_only: tuple[Network, ...] = ()
     """Networks beside which none is probed; empty: all that the rules leave."""
-    probe_quota: ProbeQuota = ProbeQuota()
+    probe_quota: ProbeQuota = field(default_factory=ProbeQuota)
     api_servers: tuple[str, ...] = ()
     """Hosts by which the API server is known."""
 

@@ -36,7 +36,7 @@ API_SERVER = frozenset({ipaddress.ip_address("10.96.0.1"), ipaddress.ip_address(
         ("fd00:ec2::254", "metadata"),
         ("100.100.100.200", "metadata"),
         ("168.63.129.16", "metadata"),
-        ("0.0.0.0", "unspecified"),
+        ("0.0.0.0", "unspecified"),  # noqa: S104 - nobody listens there
         ("0.1.2.3", "unspecified"),
         ("::", "unspecified"),
         ("224.0.0.1", "multicast"),

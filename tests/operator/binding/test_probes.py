@@ -15,7 +15,6 @@ from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.binding.addresses import AddressRules, networks_of
 from tiphys_operator.binding.probes import Probes
 
-
 HERE = AddressRules(allow=networks_of("127.0.0.0/8"))
 
 
@@ -77,14 +76,14 @@ async def test_any_answer_below_500_counts_and_redirects_are_not_followed(status
 async def test_a_server_that_is_not_well_does_not_count() -> None:
     async with serving() as site, Probes(HERE) as probes:
         site.status = 503
-        with pytest.raises(Unavailable, match="^server error$"):
+        with pytest.raises(Unavailable, match="server error"):
             await probes.round_trip_ms(Probe(url=site.url))
 
 
 async def test_nobody_is_waited_for_longer_than_the_deadline() -> None:
     async with serving() as site, Probes(HERE) as probes:
         site.delay_s = 60.0
-        with pytest.raises(Unavailable, match="^no answer in time$"):
+        with pytest.raises(Unavailable, match="no answer in time"):
             await probes.round_trip_ms(Probe(url=site.url, timeout_seconds=1))
 
 
