@@ -236,6 +236,18 @@ def test_renewals_of_what_a_tenant_has_bound_come_on_top_of_what_it_may_ask() ->
     assert admitted() == 10 + 20
 
 
+async def test_a_large_body_costs_as_much_as_many_requests(tmp_path: Path) -> None:
+    binder = Binder()
+    async with calling(binder, tmp_path, max_body_bytes=2_000_000, requestsPerSecond=10, burst=20) as caller:
+        assert (await caller.post("", b" " * 1_000_000))[0] == 400
+        assert (await caller.post("", call()))[0] == 429
+        binder.clock.advance(1)
+        status, headers, _ = await caller.send("POST", "", call())
+        assert (status, headers["retry-after"]) == (429, "1")
+        binder.clock.advance(0.3)
+        assert (await caller.post("", call()))[0] == 200
+
+
 def test_a_clock_that_stands_still_or_a_long_silence_give_no_more_than_the_burst() -> None:
     clock = ManualClock()
     throttle = Throttle(clock)

@@ -75,7 +75,9 @@ class Endpoint:
             raise Refused("unauthorised", "send a token of the tenants file as Authorization: Bearer")
         try:
             self._throttle.admit(tenant)  # before anything of it is read
-            return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), await self._body(scope, receive))
+            body = await self._body(scope, receive)
+            self._throttle.charge(tenant, len(body))
+            return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), body)
         except Refused as refused:
             self._throttle.refused(tenant, refused.reason)
             raise

@@ -15,6 +15,8 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 
 _SAID_EVERY_S = 60.0
+_BYTES_PER_TOKEN = 32_768
+"""A body of two megabytes takes a hundred times as long to read as one of a kilobyte, and nobody else is served meanwhile."""
 _RENEWED_EVERY_S = 3.0
 """So often a client renews a stream; what it has bound must not use up what it may ask."""
 _MOST_BUCKETS = 2_000
@@ -52,6 +54,11 @@ class Throttle:
             wait_s = math.ceil((1.0 - bucket.tokens) / rate)
             raise Refused("too-many-requests", f"this tenant may ask {caps.requests_per_s:g} times a second", retry_after_s=max(wait_s, 1))
         bucket.tokens -= 1.0
+
+    def charge(self, tenant: Tenant, body_bytes: int) -> None:
+        """A large body costs as much as many requests: those that follow wait."""
+        if (bucket := self._buckets.get(tenant.name)) is not None:
+            bucket.tokens -= body_bytes // _BYTES_PER_TOKEN
 
     def refused(self, tenant: Tenant, reason: str) -> None:
         """Metrics tell which limit is reached, this tells by whom: once a minute for each tenant."""

@@ -107,11 +107,13 @@ class ApiServer:
 
     async def refresh(self) -> None:
         """Resolve again. A name that does not resolve keeps its last addresses; out of a cluster one has none."""
-        for host in self._hosts:
-            try:
-                async with asyncio.timeout(_RESOLVED_WITHIN_S):
-                    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            except (OSError, TimeoutError) as error:
-                log.debug("a name of the API server does not resolve", extra={"fields": {"name": host, "error": type(error).__name__}})
-            else:
-                self._addresses[host] = frozenset(address_of(str(address[4][0])) for address in found)
+        await asyncio.gather(*map(self._resolve, self._hosts))
+
+    async def _resolve(self, host: str) -> None:
+        try:
+            async with asyncio.timeout(_RESOLVED_WITHIN_S):
+                found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError) as error:
+            log.debug("a name of the API server does not resolve", extra={"fields": {"name": host, "error": type(error).__name__}})
+        else:
+            self._addresses[host] = frozenset(address_of(str(address[4][0])) for address in found)

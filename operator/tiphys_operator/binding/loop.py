@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 _SETTLE_S = 0.05
 """Changes come in bunches: one round for all of them."""
 _AGAIN_S = 1.0
+_PULLS_PER_REFRESH = 12
+"""The API server's addresses seldom change, and a resolver that hangs holds a thread each time."""
 _WRITES_AT_ONCE = 8
 _QUIET = frozenset({SiteReason.NOT_PROBED, VariantReason.SITE_UNREACHABLE, StreamReason.RECOVERING, StreamReason.DISABLED})
 """No Event tells of these: nothing happened, somebody did it on purpose, or another object's Event has told already."""
@@ -161,9 +164,10 @@ class BindingLoop:
         await self._writer.write_event(EventWrite(about, new.status != "True", new.reason, new.message))
 
     async def _pull(self) -> None:
-        while True:
+        for pulls in itertools.count(1):
             await self._summaries.pull()
-            await self._api_server.refresh()
+            if pulls % _PULLS_PER_REFRESH == 0:
+                await self._api_server.refresh()
             self._changed.set()
             await asyncio.sleep(PULL_S)
 
