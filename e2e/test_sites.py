@@ -83,12 +83,10 @@ def create(api: ApiClient, namespace: str, kind: str, name: str, spec: dict[str,
 def test_a_site_at_an_address_that_is_not_probed_says_which_rule_it_breaks(
     api: ApiClient, namespace: str, start: StartOperator, sites: dict[str, Site]
 ) -> None:
-    server = api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")["items"][0]
-    port = server["ports"][0]["port"]
     asked = {
         "site-0": {"url": sites["site-0"].url},
         "metadata": {"url": "http://169.254.169.254/latest"},
-        "api": {"host": "10.0.0.1", "port": port},
+        "far": {"host": "198.51.100.1", "port": 443},
     }
     for name, probe in asked.items():
         create(api, namespace, "InferenceSite", name, {"layer": "antenna", "probe": probe})
@@ -98,7 +96,7 @@ def test_a_site_at_an_address_that_is_not_probed_says_which_rule_it_breaks(
         return condition(api.get(path_of(namespace, "inferencesites", name)), "Reachable")
 
     wait_until(lambda: all(found(name).get("reason") == "ProbeRefused" for name in asked), DEADLINE_S, "all three are refused")
-    for name, rule in (("site-0", "loopback"), ("metadata", "metadata"), ("api", "outside-cidrs")):
+    for name, rule in (("site-0", "loopback"), ("metadata", "metadata"), ("far", "outside-cidrs")):
         assert (found(name)["status"], f"({rule})" in found(name)["message"]) == ("False", True)
 
 

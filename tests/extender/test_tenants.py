@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builders import policy_object
@@ -348,3 +349,43 @@ def test_every_word_of_a_refusal_is_explained() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     text = (docs / "placing-calls.md").read_text() + (docs / "streams.md").read_text()
     assert [reason for reason in STATUS if f"`{reason}`" not in text] == []
+
+
+def test_whatever_two_tenants_do_neither_leaves_its_share_and_the_books_hold_exactly_what_is_open() -> None:
+    random = np.random.default_rng(11)
+    binder = Binder(nodes=4, policies=[ACTIVE, THEIRS], lease_s=10, max_open=50)
+    both = [Tenant(name, b"", frozenset({"default", "elsewhere"}), Caps(max_open=20, share=0.5, max_functions=4)) for name in ("a", "b")]
+    known = [new_uid()]
+    reasons: Counter[str] = Counter()
+    for _ in range(1_500):
+        who, uid = both[random.integers(2)], known[random.integers(len(known))]
+        size = {"cpu": f"{random.choice([0, 500, 3_000, 9_000])}m", "memory": f"{random.choice([0, 1, 6, 20])}Gi"}
+        where = {"namespace": "elsewhere", "function": f"f{random.integers(6)}", **size}
+        try:
+            match random.integers(5):
+                case 0 | 1:
+                    known.append(binder.place(who, **where)["id"])
+                case 2:
+                    known.append(new_uid())
+                    binder.report(known[-1], who, node=f"n{random.integers(5)}", **where)
+                case 3:
+                    binder.placer.finished(who, uid)
+                case _:
+                    binder.clock.advance(float(random.integers(3)))
+                    binder.placer.tick()
+        except Refused as refusal:
+            reasons[refusal.reason] += 1
+        leases = [lease for lease in map(binder.leases.get, binder.leases.uids) if lease is not None]
+        for tenant_ in both:
+            own, held = [lease for lease in leases if lease.tenant == tenant_.name], binder.leases.held_by(tenant_.name)
+            assert (held.placements, held.cpu_milli, held.memory_bytes) == (
+                len(own),
+                sum(lease.cpu_milli for lease in own),
+                sum(lease.memory_bytes for lease in own),
+            )
+            assert held.cpu_milli <= 16_000
+            assert held.memory_bytes <= 32 * 2**30
+        assert max((lease.cpu_milli for lease in leases), default=0) <= 8_000
+        on_nodes = sum(lease.cpu_milli for lease in leases if lease.node != "n4")  # nobody has shown that one
+        assert binder.state.nodes.cpu_requested_milli.sum() == on_nodes
+    assert set(reasons) >= {"larger-than-node", "too-many-cores", "too-much-memory", "too-many-functions"}, reasons

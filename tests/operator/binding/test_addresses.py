@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.operator.binding.test_probes import serving
@@ -160,3 +161,21 @@ async def test_how_a_probe_was_missed_is_told_in_fixed_words(monkeypatch: pytest
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
         for probe in (Probe(url="http://nowhere.example/"), Probe(host="nowhere.example", port=1)):
             assert await why(probe) is ProbeMiss.NAME
+
+
+def test_no_way_to_put_a_refused_address_into_another_gets_past_the_rules() -> None:
+    random = np.random.default_rng(5)
+    nets = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "224.0.0.0/3")]
+    rules = AddressRules()
+    for _ in range(2_000):
+        net = nets[random.integers(len(nets))]
+        inner = int(net.network_address) + int(random.integers(net.num_addresses))
+        inside = [
+            (0xFFFF << 32) | inner,
+            (0x2002 << 112) | (inner << 80) | int(random.integers(2**32)),
+            (0x64FF9B << 96) | inner,
+            (0x20010000 << 96) | (0x08080808 << 64) | (~inner & 0xFFFF_FFFF),
+        ]
+        for address in (ipaddress.IPv4Address(inner), *map(ipaddress.IPv6Address, inside)):
+            with pytest.raises(ProbeRefused):
+                rules.check(str(address))
