@@ -24,7 +24,7 @@ from tiphys_operator.binding.addresses import networks_of
 from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.binding.prober import Prober
 from tiphys_operator.binding.probes import Probes
-from tiphys_operator.binding.quota import Granted
+from tiphys_operator.binding.quota import Granted, ProbeQuota
 from tiphys_operator.binding.summaries import FRESH_S, SummaryReader
 from tiphys_operator.metrics import OperatorMetrics
 
@@ -151,6 +151,17 @@ async def test_a_site_at_a_refused_address_is_not_asked_and_its_status_names_the
             await until(lambda: kube.reason("modelvariants", "yolo") == "SiteUnreachable")
             assert (made.sample("probes_refused_total", rule="loopback") or 0) >= 1
         assert not server.connections
+
+
+async def test_sites_beyond_the_limit_of_their_namespace_say_so_and_are_bound_to() -> None:
+    async with serving() as server:
+        kube = Kube(probed("a1", server), probed("a2", server), variant())
+        async with running(kube, probe_quota=ProbeQuota(sites=1)) as made:
+            await until(lambda: kube.reason("inferencesites", "a2") == "ProbeRefused")
+            await until(lambda: kube.reason("inferencesites", "a1") == "Probed")
+            (condition,) = kube.objects["inferencesites", "a2"]["status"]["conditions"]
+            assert (condition["status"], "(too-many-sites)" in condition["message"]) == ("Unknown", True)
+            await until(lambda: made.sample("sites_beyond_quota") == 1)
 
 
 @pytest.mark.slow  # a second between two probes is the least

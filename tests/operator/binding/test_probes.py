@@ -23,13 +23,15 @@ class Site:
 
     def __init__(self) -> None:
         self.delay_s, self.status = 0.0, 200
+        self.headers: dict[str, str] = {}
         self.connections: set[object] = set()
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.connections.add(request.transport)
         await asyncio.sleep(self.delay_s)
-        return web.Response(status=self.status, headers={"Location": "http://127.0.0.1:1/"} if self.status == 302 else {})
+        headers = {"Location": "http://127.0.0.1:1/"} if self.status == 302 else self.headers
+        return web.Response(status=self.status, headers=headers, body=b"not packed" if self.headers else b"")
 
 
 @asynccontextmanager
@@ -70,6 +72,12 @@ async def test_the_next_probe_uses_the_same_connection() -> None:
 async def test_any_answer_below_500_counts_and_redirects_are_not_followed(status: int) -> None:
     async with serving() as site, Probes(HERE) as probes:
         site.status = status
+        await probes.round_trip_ms(Probe(url=site.url))
+
+
+async def test_what_stands_in_an_answer_is_not_looked_at() -> None:
+    async with serving() as site, Probes(HERE) as probes:
+        site.headers = {"Content-Encoding": "gzip"}  # which it is not: whoever unpacked it would fail
         await probes.round_trip_ms(Probe(url=site.url))
 
 
