@@ -24,7 +24,8 @@ from tiphys_models.api.stream_summary import SiteUse, StreamSummary
 from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.binding.diagnosis import diagnose, why_none
-from tiphys_models.binding.protocol import Reason, bind, candidates_of
+from tiphys_models.binding.protocol import Binding, Reason, View, bind, candidates_of
+from tiphys_models.binding.streams import Stream
 from tiphys_models.domain.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -95,13 +96,11 @@ class StreamBinder:
         stream = wanted.stream(uid)
         view = self.system.view(spec, recovering=self._recovering(now_s), promised=self._promised)
         policy, offers = self.chooser.policy, self.system.catalogue.offers
-        found, over_share = bind(policy, offers, stream, view), False
-        share = tenant.caps.share
-        if share is not None and found.reason is Reason.BOUND:
-            over_share = not self.system.allows(tenant.name, share, offers.all[found.offer], found.added_qps)
-            if over_share:  # once more, without what would be too much
-                view = self.system.within_share(view, tenant.name, share, candidates_of(offers, stream, view).added_qps)
-                found = bind(policy, offers, stream, view)
+        found = bind(policy, offers, stream, view)
+        over_share = self._over_share(tenant, found)
+        if over_share:  # once more, without what would be too much
+            view = self._within_share(tenant, stream, view)
+            found = bind(policy, offers, stream, view)
         decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
         self.decisions.add(uid, decided)
         if found.reason is not Reason.BOUND:
@@ -116,6 +115,16 @@ class StreamBinder:
         self._windows.of(tenant.name).ask(booking.bin, stream.rate_qps, bound=True)
         self.metrics.bound(policy.name, offer.site.name)
         return self._answer(grant)
+
+    def _over_share(self, tenant: Tenant, found: Binding) -> bool:
+        share = tenant.caps.share
+        if share is None or found.reason is not Reason.BOUND:
+            return False
+        return not self.system.allows(tenant.name, share, self.system.catalogue.offers.all[found.offer], found.added_qps)
+
+    def _within_share(self, tenant: Tenant, stream: Stream, view: View) -> View:
+        added_qps = candidates_of(self.system.catalogue.offers, stream, view).added_qps
+        return self.system.within_share(view, tenant.name, tenant.caps.share or 1.0, added_qps)
 
     def renew(self, tenant: Tenant, uid: str, renewal: Renewal) -> dict[str, Any]:
         """The stream goes on: its lease starts anew. One that this process does not know is booked as its token says, once."""
