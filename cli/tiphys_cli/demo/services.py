@@ -100,6 +100,7 @@ def start_services(
             "TIPHYS_OPERATOR_EXTENDER_URL": status_url,
             "TIPHYS_OPERATOR_TOKEN_FILE": str(token_file),
             "TIPHYS_OPERATOR_RESYNC_S": "5",
+            "TIPHYS_OPERATOR_PROBE_ALLOW": "127.0.0.0/8",  # all that there is stands on loopback
             "TIPHYS_OPERATOR_STATUS_HOST": "127.0.0.1",
             "TIPHYS_OPERATOR_STATUS_PORT": str(operator_status),
             **{f"TIPHYS_OPERATOR_{name}": value for name, value in (operator_settings or {}).items()},
