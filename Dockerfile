@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # docker build --target operator|extender|trainer -t NAME .      (any architecture that Python and the wheels are built for)
-# Releases pin the base by digest: --build-arg PYTHON=docker.io/library/python:3.13-slim-bookworm@sha256:...
-ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
+# The base is named by digest (3.13.14): a tag can be moved to other content. Another one: --build-arg PYTHON=...
+ARG PYTHON=docker.io/library/python:3.13-slim-bookworm@sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8
 
 # --- the project's own wheel: images hold that, never the source tree
 FROM ${PYTHON} AS wheel

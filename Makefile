@@ -38,8 +38,9 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
 
 setup: $(VENV)/.dev ## install everything for checks and tests into .venv
 
+# uv itself is pinned by hand in requirements/lock.txt, which `echo uv==VERSION | uv pip compile - ...` makes with the options below.
 lock: $(VENV)/.dev ## recompute requirements/*.txt from pyproject.toml
-	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/python -m pip install -q --require-hashes -r requirements/lock.txt
 	@for set in run dev operator extender train rollouts; do \
 	  $(BIN)/uv pip compile pyproject.toml --extra $$set --extra build --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url -q -o requirements/$$set.txt || exit 1; done

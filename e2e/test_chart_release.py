@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -24,6 +26,7 @@ from e2e.test_chart import serves_routing
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
 from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.cluster.kubeconfig import read_kubeconfig
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.options import SchedulerOptions
 from tiphys_cli.cluster.pods import complete_pod
@@ -127,6 +130,22 @@ def write_certificates(directory: Path, server_name: str, client_authority: trus
     return files
 
 
+def mounted_account(cluster: Cluster, home: str, directory: Path) -> dict[str, str]:
+    """What the extender finds in the scheduler's pod: the Secret with its own token as files, and where the API server is."""
+    secret = f"/api/v1/namespaces/{home}/secrets/tiphys-extender-account-1"
+    wait_until(lambda: "token" in (cluster.api.get(secret).get("data") or {}), 30, "the token Secret is filled")
+    account = directory / "account"
+    account.mkdir()
+    for key, value in cluster.api.get(secret)["data"].items():
+        (account / key).write_bytes(b64decode(value))
+    address = urlsplit(read_kubeconfig(cluster.kubeconfig).server)
+    return {
+        "KUBERNETES_SERVICE_HOST": str(address.hostname),
+        "KUBERNETES_SERVICE_PORT": str(address.port),
+        "TIPHYS_EXTENDER_ACCOUNT_DIR": str(account),
+    }
+
+
 SERVICE = {"enabled": True, "tls": {"serverSecretName": "s", "clientSecretName": "c", "ca": {"secretName": "s"}}}
 
 
@@ -148,7 +167,7 @@ def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
 ) -> None:
     api = cluster.api
     rendered = render(values, "--namespace", home)
-    kinds = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
+    kinds = ("CustomResourceDefinition", "ServiceAccount", "Secret", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
     objects = [item for kind in kinds for item in rendered.of(kind) if not item["metadata"]["name"].endswith("-unroute")]
     objects.append(rendered.one("ConfigMap", "tiphys-switch"))
     request.addfinalizer(lambda: take_away(cluster, objects))
@@ -164,7 +183,6 @@ def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
     hot, status, explain = free_ports(3)
     (tmp_path / "token").write_text("secret", encoding="utf-8")
     environment = environment_of(rendered, "extender", home) | {
-        "KUBECONFIG": str(cluster.kubeconfig_for("tiphys-extender" if values else "tiphys-scheduler", home)),
         "TIPHYS_EXTENDER_HOST": "127.0.0.1",
         "TIPHYS_EXTENDER_PORT": str(hot),
         "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",
@@ -175,6 +193,9 @@ def test_scheduler_and_extender_work_with_the_rights_and_settings_of_the_chart(
         "TIPHYS_EXTENDER_DECISION_LOG_DIR": str(tmp_path),
     }
     scheme = "http"
+    environment |= (
+        mounted_account(cluster, home, tmp_path) if not values else {"KUBECONFIG": str(cluster.kubeconfig_for("tiphys-extender", home))}
+    )
     if values:
         scheme, tls = "https", config["extenders"][0]["tlsConfig"]
         files = write_certificates(tmp_path, tls["serverName"], trustme.CA() if stranger else None)

@@ -15,6 +15,7 @@ import pytest
 from tests.chart.rendering import CHART, helm
 
 from e2e.conftest import exists, wait_until
+from e2e.rights import client_of, who_is
 from e2e.test_chart_release import write_certificates
 from tiphys_cli.cluster.api import STRATEGIC_MERGE_PATCH, ApiClient
 from tiphys_cli.cluster.base import Cluster
@@ -139,6 +140,53 @@ def cgroup(cluster: Cluster, namespace: str, name: str) -> tuple[float, int]:
     )
     cores, memory = cluster.kubectl("exec", "--namespace", namespace, name, "--", "python", "-c", code).split()
     return float(cores), int(memory)
+
+
+TOKENS = (
+    "import json, os\n"
+    "found = set()\n"
+    "for root in ('/run', '/var/run', '/etc', '/tmp', '/var/lib'):\n"
+    "    for where, _, files in os.walk(root):\n"
+    "        for path in (os.path.join(where, name) for name in files):\n"
+    "            try:\n"
+    "                with open(path) as file: text = file.read(16384).strip()\n"
+    "            except (OSError, UnicodeDecodeError): continue\n"
+    "            if text.count('.') == 2 and text.startswith('eyJ'): found.add(text)\n"
+    "print(json.dumps(sorted(found)))"
+)
+"""Prints every token of an account that a container can read: they are JSON Web Tokens."""
+
+
+def running_pod(api: ApiClient, component: str) -> dict[str, Any]:
+    selector = f"app.kubernetes.io/part-of=tiphys,app.kubernetes.io/component={component}"
+    pods = api.items(f"/api/v1/namespaces/{HOME}/pods", labelSelector=selector)
+    return next(p for p in pods if p["status"].get("phase") == "Running" and "deletionTimestamp" not in p["metadata"])
+
+
+def identities(cluster: Cluster, pod_name: str, container: str) -> set[str]:
+    """Who the API server takes a container for, by each of the tokens that it finds."""
+    text = cluster.kubectl("exec", "--namespace", HOME, pod_name, "--container", container, "--", "python", "-c", TOKENS)
+    names = set()
+    for token in json.loads(text):
+        with client_of(cluster, token) as client:
+            names.add(who_is(client))
+    return names
+
+
+@pytest.mark.needs_kind
+def test_each_container_of_the_release_is_who_it_should_be(cluster: Cluster, api: ApiClient) -> None:
+    user = f"system:serviceaccount:{HOME}:tiphys-{{}}"
+    scheduler, operator = running_pod(api, "scheduler"), running_pod(api, "operator")
+    assert identities(cluster, scheduler["metadata"]["name"], "extender") == {user.format("extender")}
+    assert identities(cluster, operator["metadata"]["name"], "operator") == {user.format("operator")}
+    # kube-scheduler's image has no shell: its token is read where its kubelet keeps it.
+    assert isinstance(cluster, KindCluster)
+    volume = f"/var/lib/kubelet/pods/{scheduler['metadata']['uid']}/volumes/kubernetes.io~projected/scheduler-account/token"
+    with client_of(cluster, cluster.on_node(scheduler["spec"]["nodeName"], "cat", volume).strip()) as client:
+        assert who_is(client) == user.format("scheduler")
+    mounted = {c["name"]: {m["name"] for m in c["volumeMounts"]} for c in scheduler["spec"]["containers"]}
+    assert {name for name, volumes in mounted.items() if "scheduler-account" in volumes} == {"kube-scheduler"}
+    assert not any(name.startswith("kube-api-access") for volumes in mounted.values() for name in volumes)
 
 
 def test_pods_start_on_the_node_that_tiphys_chose(cluster: Cluster, api: ApiClient, active: str) -> None:

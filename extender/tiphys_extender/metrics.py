@@ -20,7 +20,7 @@ READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
-    "NotFinite", "UnknownPolicy", "PolicyMismatch", "InvalidSpec",
+    "TooMuchWork", "NotFinite", "UnknownPolicy", "PolicyMismatch", "InvalidSpec",
 )  # fmt: skip
 
 _DURATIONS_S = sorted({*(0.0001 * 2**n for n in range(11)), 0.005, 0.010, 0.020})

@@ -173,7 +173,9 @@ class Parts:
         if settings.snapshot is not None:
             fixed = load_snapshot(settings.snapshot, self.world, metrics, clock)
         else:
-            client = await stack.enter_async_context(KubeClient(find_access(), user_agent=f"tiphys-{self.service}"))
+            client = await stack.enter_async_context(
+                KubeClient(find_access(account_dir=settings.account_dir), user_agent=f"tiphys-{self.service}")
+            )
             learned = None
             if settings.own_namespace:
                 learned = LearnedModels(client, self.models, metrics, settings.own_namespace, settings.models_dir)

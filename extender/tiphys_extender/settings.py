@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     explain_port: Port = Field(default=8081, description="Port of explain, on 127.0.0.1 only: reached by port-forward.")
     scheduler_name: str = Field(default="tiphys", description="Pods that name another scheduler get neutral answers.")
     own_namespace: str = Field(default="", description="Namespace of this release: its pods are never placed by Tiphys.")
+    account_dir: OptionalPath = Field(
+        default=None, description="Directory of token and ca.crt to log in to the API server with, instead of the pod's own account."
+    )
     snapshot: OptionalPath = Field(default=None, description="Snapshot file to answer from, instead of an API server.")
     prometheus_url: str = Field(default="", description="Where node readings come from; empty: there are none.")
     readings_file: OptionalPath = Field(

@@ -68,6 +68,7 @@ class Operator:
             settings.lease_name,
             settings.selection_configmap,
             scaling=settings.scaling,
+            scaling_namespaces=settings.scaling_namespaces,
             binding=settings.binding,
         )
         self._permissions = PermissionCheck(self._client, rights, self._metrics)
@@ -175,7 +176,9 @@ class Operator:
         }
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
-            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus)
+            scaling = ScalingLoop(
+                self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus, self._settings.reach
+            )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = binding_options(self._settings, self._access.server)

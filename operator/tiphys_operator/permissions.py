@@ -7,7 +7,8 @@ the outside, not make a pod crash in a loop.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from tiphys_models.api.inference_site import PLURAL as SITES
 from tiphys_models.api.learned_model import PLURAL as MODELS
@@ -64,6 +65,8 @@ _SCALING = (
     Permission("list", GROUP, SCALING, "ScalingPolicies"),
     Permission("watch", GROUP, SCALING, "ScalingPolicies"),
     Permission("patch", GROUP, SCALING, "status of ScalingPolicies, and so everything they do", subresource="status"),
+)
+_SCALING_ACTS = (
     Permission("get", "apps", "deployments", "scaling Deployments"),
     Permission("patch", "apps", "deployments", "scaling Deployments", subresource="scale"),
     Permission("get", "apps", "statefulsets", "scaling StatefulSets"),
@@ -84,9 +87,17 @@ PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
 def wanted(
-    namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True, binding: bool = True
+    namespace: str,
+    lease_name: str,
+    selection_configmap: str,
+    *,
+    scaling: bool = True,
+    binding: bool = True,
+    scaling_namespaces: Collection[str] = (),
 ) -> tuple[Permission, ...]:
-    """Everything the operator does."""
+    """Everything the operator does; what scaling does to workloads in the named namespaces only, if any are named."""
+    places = sorted(scaling_namespaces) or [""]
+    acts = tuple(replace(permission, namespace=place) for place in places for permission in _SCALING_ACTS)
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
     return (
         LIST_POLICIES,
@@ -103,7 +114,7 @@ def wanted(
         WRITE_PLANS,
         Permission("create", GROUP, PLANS, "plans of policies with select"),
         Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
-        *(_SCALING if scaling else ()),
+        *((*_SCALING, *acts) if scaling else ()),
         *(_BINDING if binding else ()),
         CREATE_EVENTS,
         PATCH_EVENTS,
@@ -134,10 +145,14 @@ class PermissionCheck:
     async def check(self) -> None:
         """Ask about all of them; Unavailable if the API server does not answer."""
         denied = frozenset([permission for permission in self._permissions if not await self._granted(permission)])
+        missing = {(permission.verb, permission.target) for permission in denied}  # in any of the namespaces in which it is needed
         for permission in self._permissions:
-            self._metrics.missing_permission.labels(permission.verb, permission.target).set(permission in denied)
+            named = (permission.verb, permission.target)
+            self._metrics.missing_permission.labels(*named).set(named in missing)
         for permission in sorted(denied - self._denied, key=lambda p: p.text):
             fields = {"verb": permission.verb, "resource": permission.target, "off": permission.needed_for}
+            if permission.namespace:
+                fields["namespace"] = permission.namespace
             log.error("RBAC denies %s: add it to the operator's role", permission.text, extra={"fields": fields})
         for permission in sorted(self._denied - denied, key=lambda p: p.text):
             log.info("RBAC now grants %s", permission.text)

@@ -6,17 +6,22 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_operator.binding.addresses import networks_of
+from tiphys_operator.scaling.reach import Reach
 
 PREFIX = "TIPHYS_OPERATOR_"
 
 
 def _empty_is_none(value: Any) -> Any:
     return None if value == "" else value
+
+
+def _names(value: Any) -> Any:
+    return frozenset(name for name in (part.strip() for part in value.split(",")) if name) if isinstance(value, str) else value
 
 
 def _cidrs(value: str) -> str:
@@ -26,6 +31,9 @@ def _cidrs(value: str) -> str:
 
 Cidrs = Annotated[str, AfterValidator(_cidrs)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_empty_is_none)]
+Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+Names = Annotated[frozenset[Namespace], NoDecode, BeforeValidator(_names)]
+"""With commas, not as JSON."""
 
 
 class Settings(BaseSettings):
@@ -56,6 +64,10 @@ class Settings(BaseSettings):
     )
     prices_file: OptionalPath = Field(default=None, description="Prices and power curves by instance type, beside those that are shipped.")
     scaling: bool = Field(default=True, description="Whether ScalingPolicies are looked at.")
+    scaling_namespaces: Names = Field(
+        default=frozenset(), description="Namespaces in which workloads may be scaled, with commas; empty: all but those that never are."
+    )
+    scaling_excluded_namespaces: Names = Field(default=frozenset(), description="Namespaces in which nothing is scaled, with commas.")
     binding: bool = Field(default=True, description="Whether InferenceSites, ModelVariants and StreamPolicies are looked at.")
     access_site: str = Field(
         default="",
@@ -90,6 +102,11 @@ class Settings(BaseSettings):
         if not self.lease_duration_s > self.renew_s > 1.2 * self.retry_s:
             raise ValueError("needs LEASE_DURATION_S > RENEW_S > 1.2 × RETRY_S")
         return self
+
+    @property
+    def reach(self) -> Reach:
+        """Where ScalingPolicies are obeyed."""
+        return Reach(self.namespace, self.scaling_namespaces, self.scaling_excluded_namespaces)
 
     @property
     def binder_urls(self) -> tuple[str, ...]:

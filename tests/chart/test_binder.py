@@ -33,7 +33,7 @@ def test_the_process_understands_every_setting(mode: str, monkeypatch: pytest.Mo
 def test_it_decides_under_the_limits_and_with_the_models_of_the_extender() -> None:
     rendered = render_mode("binder")
     beside, binder = (environment(process_of(rendered, name)) for name in ("extender", "binder"))
-    own = {"TIPHYS_EXTENDER_HOST", "TIPHYS_EXTENDER_PORT"}
+    own = {"TIPHYS_EXTENDER_HOST", "TIPHYS_EXTENDER_PORT", "TIPHYS_EXTENDER_ACCOUNT_DIR"}
     shared = {key: value for key, value in beside.items() if key not in own}
     assert shared.items() <= binder.items()
     mounts = {mount["mountPath"] for mount in process_of(rendered, "binder")["volumeMounts"]}
@@ -62,7 +62,7 @@ def test_a_token_is_made_for_the_namespaces_named() -> None:
     assert len(tenant.token) == 48
     assert made[0]["token"] != made[1]["token"]
     taken = render_mode("binder-insecure")
-    assert [item["metadata"]["name"] for item in taken.of("Secret")] == ["tiphys-token"]
+    assert {item["metadata"]["name"] for item in taken.of("Secret")} == {"tiphys-token", "tiphys-extender-account-1"}
     (volume,) = [v for v in taken.pod_specs()["tiphys-binder"]["volumes"] if v["name"] == "tenants"]
     assert volume["secret"]["secretName"] == "my-tenants"
 
@@ -76,7 +76,11 @@ def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_
     (key,) = _Keys.model_validate(json.loads(rendered.one("Secret", "tiphys-lease-keys")["stringData"]["keys.json"])).keys
     assert len(key.secret) == 48
     own = with_value(values_of("binder"), ("binder", "streams", "leaseKeys", "existingSecret"), "my-keys")
-    assert [item["metadata"]["name"] for item in render(own).of("Secret")] == ["tiphys-tenants", "tiphys-token"]
+    assert {item["metadata"]["name"] for item in render(own).of("Secret")} == {
+        "tiphys-extender-account-1",
+        "tiphys-tenants",
+        "tiphys-token",
+    }
     calls_only = render_mode("binder-insecure")
     assert [key for key in environment(process_of(calls_only, "binder")) if "LEASE_KEYS" in key or "ACCESS" in key] == []
     assert [role["metadata"]["name"] for role in calls_only.of("Role") if "streams" in role["metadata"]["name"]] == []

@@ -68,8 +68,12 @@ def test_tokens_are_mounted_by_pods_that_ask_for_them_only(mode: str) -> None:
     rendered = render_mode(mode)
     assert all(item["automountServiceAccountToken"] is False for item in rendered.of("ServiceAccount"))
     accounts = {item["metadata"]["name"] for item in rendered.of("ServiceAccount")}
-    assert {spec["serviceAccountName"] for spec in rendered.pod_specs().values()} == accounts
-    assert all(spec["automountServiceAccountToken"] is True for spec in rendered.pod_specs().values())
+    specs = rendered.pod_specs()
+    # The extender's account is that of a token Secret while the extender is a container of the scheduler's pod.
+    assert {spec["serviceAccountName"] for spec in specs.values()} == accounts - ({"tiphys-extender"} - specs.keys())
+    # A pod of several containers hands out credentials one by one.
+    assert all(spec["automountServiceAccountToken"] is (name != "tiphys-scheduler") for name, spec in specs.items())
+    assert all(len(spec["containers"]) == 1 for spec in specs.values() if spec["automountServiceAccountToken"])
 
 
 @pytest.mark.parametrize("mode", MODES)

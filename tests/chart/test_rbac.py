@@ -1,8 +1,13 @@
 """Least rights: the chart's rules are exactly these, and nobody can widen them unnoticed."""
 
+import re
+
 import pytest
 
-from tests.chart.rendering import MODES, Manifest, render, render_mode, values_of, with_value
+from tests.chart.rendering import MODES, HelmRefusedError, Manifest, render, render_mode, values_of, with_value
+from tiphys_models.api import scaling_policy
+from tiphys_models.api.resources import RESOURCES
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION
 from tiphys_operator.permissions import wanted as permissions
 
 Right = tuple[str, str, str, tuple[str, ...]]
@@ -10,6 +15,10 @@ Right = tuple[str, str, str, tuple[str, ...]]
 
 FORBIDDEN_VERBS = {"*", "escalate", "bind", "impersonate", "deletecollection"}
 READ = ("list", "watch")
+CHANGE = ("create", "update", "patch", "delete")
+KINDS = {resource.plural for resource in RESOURCES}
+FOR_PEOPLE = {"tiphys-view", "tiphys-edit", "tiphys-admin"}
+"""Aggregated into the cluster's own roles; no account of ours holds them."""
 
 
 def rights(group: str, resource: str, verbs: tuple[str, ...], *names: str) -> set[Right]:
@@ -20,10 +29,10 @@ def lease(name: str, verbs: tuple[str, ...]) -> set[Right]:
     return rights("coordination.k8s.io", "leases", ("create",)) | rights("coordination.k8s.io", "leases", verbs, name)
 
 
-SCALING = (
-    rights("tiphys.io", "scalingpolicies", READ)
-    | rights("tiphys.io", "scalingpolicies/status", ("patch",))
-    | rights("apps", "deployments", ("get",))
+SCALING = rights("tiphys.io", "scalingpolicies", READ) | rights("tiphys.io", "scalingpolicies/status", ("patch",))
+"""Of the operator, unless scaling is off."""
+ACTS = (
+    rights("apps", "deployments", ("get",))
     | rights("apps", "deployments/scale", ("patch",))
     | rights("apps", "statefulsets", ("get",))
     | rights("apps", "statefulsets/scale", ("patch",))
@@ -33,7 +42,7 @@ SCALING = (
     | rights("autoscaling.k8s.io", "verticalpodautoscalers", ("list",))
     | rights("keda.sh", "scaledobjects", ("list",))
 )
-"""Of the operator, unless scaling is off."""
+"""What it does to workloads: everywhere, or in the namespaces that are named."""
 BINDING = rights("discovery.k8s.io", "endpointslices", READ).union(
     *(
         rights("tiphys.io", kind, READ) | rights("tiphys.io", f"{kind}/status", ("patch",))
@@ -72,11 +81,20 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
             *(rights("tiphys.io", kind, READ) for kind in ("inferencesites", "modelvariants", "streampolicies"))
         )
     ),
+    ("Role", "tiphys-operator-scaling"): ACTS,
     ("Role", "tiphys-scheduler"): lease("tiphys-scheduler", ("get", "update")),
     ("Role", "tiphys-trainer"): (
         rights("", "configmaps", ("create",))
         | rights("tiphys.io", "learnedmodels", ("create",))
         | rights("tiphys.io", "learnedmodels", ("patch",), "faasrank-trained")
+    ),
+    ("ClusterRole", "tiphys-view"): {("tiphys.io", kind, verb, ()) for kind in KINDS for verb in ("get", *READ)},
+    ("ClusterRole", "tiphys-edit"): (
+        {("tiphys.io", kind, verb, ()) for kind in KINDS - {"learnedmodels", "placementplans"} for verb in CHANGE}
+        | rights("", "pods/resize", ("patch",))
+    ),
+    ("ClusterRole", "tiphys-admin"): (
+        rights("tiphys.io", "learnedmodels", ("create", "update", "patch", "delete")) | rights("tiphys.io", "placementplans", ("delete",))
     ),
     ("ClusterRole", "tiphys-unroute"): (
         rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing")
@@ -95,6 +113,7 @@ BINDINGS = {
     ("tiphys-binder-streams", "Role", "tiphys-binder-streams"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
+    ("tiphys-operator-scaling", "Role", "tiphys-operator-scaling"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
     ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
     ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
@@ -125,6 +144,7 @@ def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
                 allowed = {(group, resource, verb, ("combined-trained",) if names else ()) for group, resource, verb, names in allowed}
             if (kind, name) == ("ClusterRole", "tiphys-operator"):
                 allowed = allowed | (SCALING if mode != "no-scaling" else set()) | (BINDING if mode != "no-binding" else set())
+                allowed = allowed | (ACTS if mode not in ("no-scaling", "scaling-namespaces") else set())
             assert found - allowed == set(), f"{kind} {name} grants more"
             assert allowed - found == set(), f"{kind} {name} grants less"
 
@@ -171,7 +191,8 @@ def test_without_a_part_no_right_is_missed(part: str) -> None:
     ]
     assert setting["value"] == "false"
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", **{part: False}):
+    on = {"scaling": part != "scaling", "binding": part != "binding"}
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", scaling=on["scaling"], binding=on["binding"]):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         assert (wanted.group, resource, wanted.verb, (wanted.name,) if wanted.name else ()) in held, wanted.text
 
@@ -223,17 +244,78 @@ def test_the_operator_asks_the_charts_own_binder_if_that_binds_streams(mode: str
     assert env["TIPHYS_OPERATOR_BINDER_URL"] == asked
 
 
-def test_the_extender_reads_as_the_pod_it_is_in() -> None:
-    def reader(mode: str) -> str:
-        return str(render(values_of(mode)).one("ClusterRoleBinding", "tiphys-extender")["subjects"][0]["name"])
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_but_the_scheduler_has_the_schedulers_rights(mode: str) -> None:
+    rendered = render_mode(mode)
+    bound = [*rendered.of("ClusterRoleBinding"), *rendered.of("RoleBinding")]
+    reader = {b["subjects"][0]["name"] for b in bound if b["metadata"]["name"] == "tiphys-extender"}
+    assert reader == {"tiphys-extender"}, "beside the scheduler as in pods of its own, the extender is itself"
+    of_the_scheduler = {b["roleRef"]["name"] for b in bound if b["subjects"][0]["name"] == "tiphys-scheduler"}
+    expected = {"tiphys-scheduler", "system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader"}
+    assert of_the_scheduler in (expected, set())
+    for binding in bound:
+        if binding["roleRef"]["name"].startswith("system:"):
+            assert [subject["name"] for subject in binding["subjects"]] == ["tiphys-scheduler"]
 
-    assert reader("default") == "tiphys-scheduler"
-    assert reader("existing-secrets") == "tiphys-extender"
-    # As a Service it has none of the scheduler's rights.
-    subjects = {
-        subject["name"]
-        for binding in render(values_of("existing-secrets")).of("ClusterRoleBinding")
-        if binding["roleRef"]["name"].startswith("system:")
-        for subject in binding["subjects"]
+
+def test_roles_for_people_are_aggregated_and_bound_to_nobody() -> None:
+    rendered = render_mode("default")
+    for name in FOR_PEOPLE:
+        role = rendered.one("ClusterRole", name)
+        assert role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{name.removeprefix('tiphys-')}"] == "true"
+        assert not [resource for _, resource, _, _ in granted(role) if resource.endswith("/status")], "statuses are the operator's"
+    bound = {b["roleRef"]["name"] for b in [*rendered.of("ClusterRoleBinding"), *rendered.of("RoleBinding")]}
+    assert not bound & FOR_PEOPLE
+
+
+def test_editors_may_resize_pods_unless_told_otherwise() -> None:
+    edit = render({"roles": {"resizePods": False}}).one("ClusterRole", "tiphys-edit")
+    assert "pods/resize" not in {resource for _, resource, _, _ in granted(edit)}
+    assert {item["metadata"]["name"] for item in render({"roles": {"aggregate": False}}).of("ClusterRole")}.isdisjoint(FOR_PEOPLE)
+
+
+def test_where_namespaces_are_named_the_operator_has_rights_on_workloads_in_no_others() -> None:
+    rendered = render_mode("scaling-namespaces")
+    assert not granted(rendered.one("ClusterRole", "tiphys-operator")) & ACTS
+    assert {role["metadata"]["namespace"] for role in rendered.of("Role") if granted(role) & ACTS} == {"shop", "bank"}
+    env = {
+        e["name"]: e.get("value") for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
     }
-    assert subjects == {"tiphys-scheduler"}
+    assert env["TIPHYS_OPERATOR_SCALING_NAMESPACES"] == "shop,bank"
+    assert env["TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES"] == "vault"
+
+
+@pytest.mark.parametrize("name", ["kube-system", "tiphys-system"])
+def test_the_cluster_itself_and_the_release_cannot_be_named_for_scaling(name: str) -> None:
+    with pytest.raises(HelmRefusedError, match=f"must not hold {name}"):
+        render({"operator": {"scaling": {"namespaces": ["shop", name]}}})
+
+
+def test_policies_of_admission_are_on_by_default_and_deny() -> None:
+    def names(values: Manifest) -> set[str]:
+        rendered = render(values)
+        for binding in rendered.of("ValidatingAdmissionPolicyBinding"):
+            policy = rendered.one("ValidatingAdmissionPolicy", binding["spec"]["policyName"])
+            assert (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"]) == ("Fail", ["Deny"])
+        return {item["metadata"]["name"] for item in rendered.of("ValidatingAdmissionPolicy")}
+
+    assert names({}) == {"tiphys-scaling-authors"}
+    assert names({"trainer": {"enabled": True}}) == {"tiphys-scaling-authors", "tiphys-trainer-models", "tiphys-trainer-configmaps"}
+    assert names({"trainer": {"enabled": True}, "admission": {"scalingAuthors": False, "trainer": False}}) == set()
+    assert names({"operator": {"scaling": {"enabled": False}}}) == set()
+
+
+def test_an_expression_of_the_authors_policy_asks_at_most_twice() -> None:
+    """A third check exceeds the API server's budget, which denies everybody at run time and is not seen when the policy is applied."""
+    spec = render({}).one("ValidatingAdmissionPolicy", "tiphys-scaling-authors")["spec"]
+    asked = [validation["expression"].count(".check(") for validation in spec["validations"]]
+    assert max(asked) == 2
+    assert sum(asked) <= 28
+
+
+def test_the_authors_policy_knows_every_annotation_that_acts() -> None:
+    spec = render({}).one("ValidatingAdmissionPolicy", "tiphys-scaling-authors")["spec"]
+    (changes,) = [condition["expression"] for condition in spec["matchConditions"] if condition["name"] == "changes"]
+    assert set(re.findall(r"'(tiphys\.io/[a-z-]+)'", changes)) == {PAUSE_ANNOTATION, RETRY_ANNOTATION}
+    acting = {value for name, value in vars(scaling_policy).items() if name.endswith("_ANNOTATION")}
+    assert acting == {PAUSE_ANNOTATION, RETRY_ANNOTATION}, "a new one belongs into the policy"

@@ -157,7 +157,9 @@ def test_every_value_reaches_the_output() -> None:
     plain = values
     for path, value in SHADOWING.items():
         plain = with_value(plain, path, value)
-    text = every + render_text(plain, "--skip-schema-validation")
+    # Beside the scheduler the extender has what it does not need as a Service.
+    beside = with_value(values, ("extender", "service", "enabled"), False)
+    text = every + "".join(render_text(other, "--skip-schema-validation") for other in (plain, beside))
     unseen = []
     for path, default in LEAVES.items():
         mark = at(values, path)

@@ -78,6 +78,22 @@ def test_every_test_named_in_the_fault_catalogue_exists() -> None:
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
 
 
+def test_every_claim_of_security_names_a_test_that_exists() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    named = re.findall(r"`((?:tests|e2e)/[\w/]+\.py)::(\w+)`", text)
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+    holds = text[text.index("## What holds") : text.index("## Credentials")]
+    claims = [line for line in holds.splitlines() if line.startswith("| ") and line != "| claim | held by |"]
+    assert len(claims) > 40
+    for line in claims:
+        _, claim, held, _ = line.split("|")
+        assert "::test_" in held, claim
+        assert claim.strip().endswith("."), f"a claim is a sentence: {claim}"
+    # What stands between the tables is introduction, and claims nothing.
+    assert [line for line in holds.splitlines() if line and not line.startswith(("|", "#"))] == []
+
+
 def test_cards_in_words_speak_of_the_weights_that_ship_and_tables_are_filled() -> None:
     for card in (ROOT / "models" / "tiphys_models" / "weights").glob("*.json"):
         assert json.loads(card.read_text())["sha256"] in (ROOT / "docs" / "model-cards" / f"{card.stem}.md").read_text(), card.stem

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import trustme
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from tiphys_models.clients.access import find_access, kubeconfig_access
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.clients.access import ApiAccess, find_access, kubeconfig_access
+from tiphys_models.clients.kube import KubeClient
+from tiphys_models.domain.errors import InvalidInput, Unavailable
 
 
 def kubeconfig(tmp_path: Path, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Path:
@@ -84,3 +87,62 @@ def test_without_any_cluster_the_message_lists_the_ways(tmp_path: Path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(InvalidInput, match="--kubeconfig"):
         find_access()
+
+
+def account(directory: Path, token: str) -> Path:
+    directory.mkdir()
+    (directory / "token").write_text(token)
+    (directory / "ca.crt").write_text(trustme.CA().cert_pem.bytes().decode())
+    return directory
+
+
+def test_a_process_can_be_given_another_account_than_its_pods_and_reads_its_token_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path)))
+    own = account(tmp_path / "own", "mine\n")
+    access = find_access(account_dir=own)
+    assert access.server == "https://10.0.0.1:443"
+    assert access.headers() == {"Authorization": "Bearer mine"}
+    (own / "token").write_text("renewed\n")
+    assert access.headers() == {"Authorization": "Bearer renewed"}
+    assert access.ssl_context() is not None
+
+
+def test_an_account_that_is_not_mounted_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(InvalidInput, match="cannot read the account"):
+        find_access(account_dir=tmp_path)
+
+
+async def look_at_nodes(client: KubeClient, directory: Path) -> None:
+    """With one token, another, none and a third in the file."""
+    token = directory / "token"
+    async with client:
+        await client.get("/api/v1/nodes")
+        token.write_text("two")
+        await client.get("/api/v1/nodes")
+        token.unlink()
+        with pytest.raises(Unavailable):
+            await client.get("/api/v1/nodes")
+        token.write_text("three")
+        await client.get("/api/v1/nodes")
+
+
+async def test_a_client_that_runs_on_sends_the_token_that_is_in_the_file_now(tmp_path: Path) -> None:
+    """What takes effect when the Secret of the extender's account changes under it."""
+    sent: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        sent.append(request.headers.get("Authorization"))
+        return web.json_response({"items": []})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", answer)
+    token = tmp_path / "token"
+    token.write_text("one")
+    async with TestServer(app) as server:
+        client = KubeClient(ApiAccess(str(server.make_url("")).rstrip("/"), None, token_file=token), user_agent="test")
+        await look_at_nodes(client, tmp_path)
+    assert sent == ["Bearer one", "Bearer two", "Bearer three"]

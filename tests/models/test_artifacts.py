@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle  # noqa: TID251 - to make the file an attacker would send
+import time
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from tiphys_models.artifacts.files import SHIPPED
 from tiphys_models.artifacts.score_network import load_network
 from tiphys_models.artifacts.untrained import write_untrained
+from tiphys_models.artifacts.work import SCORING
 from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH
 
 
 @pytest.fixture
@@ -127,6 +133,51 @@ def test_a_card_that_is_no_card_is_refused(card_path: Path, text: str) -> None:
 def test_normalisation_of_another_length_is_refused(card_path: Path) -> None:
     edit_card(card_path, mean=[0.0] * 25)
     assert refusal(card_path) == "ShapeMismatch"
+
+
+def network_of_widths(card_path: Path, *widths: int) -> None:
+    """Weights of a network with these widths beside a card for it."""
+    rng = np.random.default_rng(1)
+    tensors = {}
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
+        tensors[f"actor.{index}.weight"] = rng.normal(0, 0.1, (inputs, outputs)).astype(np.float32)
+        tensors[f"actor.{index}.bias"] = np.zeros(outputs, np.float32)
+    if widths[0] == WIDTH:
+        edit_card(card_path, feature_schema=SCHEMA_OUTLOOK, mean=[0.0] * WIDTH, scale=[1.0] * WIDTH)
+    put_weights(card_path, bytes(save(tensors)))
+
+
+@pytest.mark.parametrize(
+    "widths", [(26, 257, 1, 1), (26, 1, 257, 1), (26, 256, 128, 1), (42, 200, 150, 1), (26, 1024, 512, 1), (26, 40_000, 1, 1)]
+)
+def test_a_network_that_would_stall_the_hot_path_is_refused(card_path: Path, widths: tuple[int, ...]) -> None:
+    network_of_widths(card_path, *widths)
+    assert refusal(card_path) == "TooMuchWork"
+
+
+def test_the_largest_network_that_is_served_scores_5000_nodes_within_an_answers_budget(card_path: Path) -> None:
+    widest = next(w for w in range(SCORING.width, 0, -1) if WIDTH * w + w * 109 + 109 <= SCORING.multiply_adds)
+    network_of_widths(card_path, WIDTH, widest, 109, 1)
+    network, rows, taken_s = load_network(card_path), np.zeros((5_000, WIDTH), np.float32), []
+    for _ in range(9):
+        began_s = time.perf_counter()
+        network(rows)
+        taken_s.append(time.perf_counter() - began_s)
+    assert SCORING.multiply_adds - sum(w.size for w, _ in network.weights) < 200, "it is at the bound"
+    assert min(taken_s) < 0.020, "some 4 ms are usual: the other tests of this machine are in it"
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("faasrank*.json")), ids=lambda path: path.stem)
+def test_shipped_networks_are_far_below_the_bounds(path: Path) -> None:
+    network = load_network(path)
+    assert sum(weight.size for weight, _ in network.weights) < SCORING.multiply_adds / 10
+
+
+def test_a_card_file_is_bounded_and_a_pipe_is_not_waited_for(card_path: Path, tmp_path: Path) -> None:
+    edit_card(card_path, notes="x" * 2**20)
+    assert refusal(card_path) == "TooLarge"
+    os.mkfifo(tmp_path / "pipe.json")
+    assert refusal(tmp_path / "pipe.json") == "Missing"
 
 
 def test_a_huge_file_is_refused_before_it_is_read(card_path: Path) -> None:

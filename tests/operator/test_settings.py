@@ -71,3 +71,14 @@ def test_a_price_table_that_cannot_be_read_is_named_before_anything_is_tried(tmp
     assert done.returncode == 64
     assert "prices.yaml cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_namespaces_of_scaling_come_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_NAMESPACES", "shop, bank,")
+    monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "")
+    reach = read_settings().reach
+    assert reach.allowed == {"shop", "bank"}
+    assert not reach.excluded
+    monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "Shop")
+    with pytest.raises(InvalidInput, match="SCALING_EXCLUDED_NAMESPACES"):
+        read_settings()

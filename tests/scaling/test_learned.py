@@ -163,6 +163,15 @@ def test_artifacts_are_checked_before_they_decide(tmp_path: Path) -> None:
         load_agent(tmp_path / "mine.json")
 
 
+@pytest.mark.parametrize("hidden", [(1_025,), (1_024, 1_024, 8), (8,) * 6, (10**9,)])
+def test_an_agent_whose_network_would_delay_windows_is_refused_before_its_weights_are_read(tmp_path: Path, hidden: tuple[int, ...]) -> None:
+    moves = moves_of("q-table")
+    arrays = Network([(np.eye(5)[:, :3], np.zeros(3))]).arrays()
+    write_tensors(tmp_path, "mine", "q-table", moves.schema, arrays, hidden=hidden, dueling=False, prices=((4.0, 0.9),))
+    with pytest.raises(ArtifactRefused, match="TooMuchWork"):
+        load_agent(tmp_path / "mine.json")
+
+
 @pytest.mark.parametrize("name", [e.name for e in entries() if e.learned])
 def test_shipped_agents_serve_one_and_many_alike(name: str) -> None:
     agent = make_agent(name, 0.95)

@@ -27,6 +27,8 @@ _KINDS = (
     "Role",
     "RoleBinding",
     "ConfigMap",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 )
 
 Document = Mapping[str, Any]

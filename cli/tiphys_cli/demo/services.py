@@ -27,6 +27,7 @@ SCRAPE_WINDOW_S = 5
 READINGS_INTERVAL_S = 1
 OPERATOR_ACCOUNT = "tiphys-operator"
 SCHEDULER_ACCOUNT = "tiphys-scheduler"
+EXTENDER_ACCOUNT = "tiphys-extender"
 _POLL_S = 0.2
 _TIMEOUT_S = 5.0
 
@@ -66,6 +67,7 @@ def start_services(
     extender_url, status_url = f"http://127.0.0.1:{hot}", f"http://127.0.0.1:{status}"
     operator_url = f"http://127.0.0.1:{operator_status}"
     scheduler_kubeconfig = cluster.kubeconfig_for(SCHEDULER_ACCOUNT, NAMESPACE)
+    extender_kubeconfig = cluster.kubeconfig_for(EXTENDER_ACCOUNT, NAMESPACE)
     operator_kubeconfig = cluster.kubeconfig_for(OPERATOR_ACCOUNT, NAMESPACE)
     extender = _start(
         cluster,
@@ -73,7 +75,7 @@ def start_services(
         "tiphys_extender",
         status_url,
         {
-            "KUBECONFIG": str(scheduler_kubeconfig),
+            "KUBECONFIG": str(extender_kubeconfig),
             "TIPHYS_EXTENDER_PORT": str(hot),
             "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",
             "TIPHYS_EXTENDER_STATUS_PORT": str(status),

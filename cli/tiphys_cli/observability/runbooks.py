@@ -118,7 +118,7 @@ ENTRIES: dict[str, Entry] = {
         "Its answers are neutral, and it is not Ready.",
         (
             "`tiphys_extender_watch_errors_total` by kind and reason",
-            "`forbidden`: `kubectl auth can-i list pods --as system:serviceaccount:tiphys-system:tiphys-scheduler`",
+            "`forbidden`: `kubectl auth can-i list pods --as system:serviceaccount:tiphys-system:tiphys-extender`",
             "`unreachable`: NetworkPolicy, `networkPolicy.apiServerPorts`",
         ),
         ("Restore the ClusterRole `tiphys-extender` (`helm upgrade`), or open the API server's port.",),

@@ -149,7 +149,7 @@ def _leases(api: ApiClient, installation: Installation) -> tuple[tuple[LeaseFact
 def _access(api: ApiClient, installation: Installation) -> tuple[AccessFact, ...]:
     """What the services do every day, asked of the API server for their service accounts."""
     own, scheduler, operator = installation.namespace, installation.name("scheduler"), installation.name("operator")
-    extender = installation.name(installation.extender_component)
+    extender = installation.name("extender")
     reads = ("list", "watch")
     wanted: list[tuple[str, str, str, str, str, str]] = []  # account, verb, group, resource, namespace, name
     wanted += [(extender, verb, "", resource, "", "") for resource in ("nodes", "pods") for verb in reads]

@@ -10,6 +10,11 @@
     - name: TIPHYS_EXTENDER_PORT
       value: {{ ternary "8443" "8888" $service | quote }}
     {{- include "tiphys.decidingEnv" . | nindent 4 }}
+    {{- if not $service }}
+    # A pod has one account, and this pod's is the scheduler's: the extender is told where its own is.
+    - name: TIPHYS_EXTENDER_ACCOUNT_DIR
+      value: /run/tiphys/account
+    {{- end }}
     {{- if $service }}
     - name: TIPHYS_EXTENDER_TLS_CERT_FILE
       value: /run/tiphys/tls/tls.crt
@@ -37,6 +42,9 @@
     - {name: models, mountPath: /models, readOnly: true}
     - {name: token, mountPath: /run/tiphys/token, readOnly: true}
     - {name: decisions, mountPath: /var/lib/tiphys}
+    {{- if not $service }}
+    - {name: extender-account, mountPath: /run/tiphys/account, readOnly: true}
+    {{- end }}
     {{- if $service }}
     - {name: server-tls, mountPath: /run/tiphys/tls, readOnly: true}
     - {name: ca, mountPath: /run/tiphys/ca, readOnly: true}

@@ -74,7 +74,13 @@ app.kubernetes.io/part-of: tiphys
 {{- end }}
 
 {{- define "tiphys.extenderAccount" -}}
-{{ include "tiphys.fullname" . }}-{{ include "tiphys.extenderComponent" . }}
+{{ include "tiphys.fullname" . }}-extender
+{{- end }}
+
+{{/* Beside the scheduler the extender's token comes from a Secret. Another name is the only way to another token: one made anew under the old
+name, for the same account, is the same token again. */}}
+{{- define "tiphys.extenderAccountSecret" -}}
+{{ include "tiphys.extenderAccount" . }}-account-{{ int .Values.extender.accountTokenGeneration }}
 {{- end }}
 
 {{- define "tiphys.tokenSecret" -}}
@@ -235,6 +241,11 @@ topologySpreadConstraints:
 {{- fail "binder.enabled needs binder.tls.serverSecretName, a kubernetes.io/tls Secret with the serving certificate; binder.tls.insecure=true sends tokens in the clear" }}
 {{- end }}
 {{- end }}
+{{- range $place := list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace }}
+{{- if has $place $.Values.operator.scaling.namespaces }}
+{{- fail (printf "operator.scaling.namespaces must not hold %s: the cluster itself, or this release, runs there" $place) }}
+{{- end }}
+{{- end }}
 {{- $lease := .Values.operator.lease }}
 {{- if not (and (gt (int $lease.durationSeconds) (int $lease.renewSeconds)) (gt (mul 10 (int $lease.renewSeconds)) (mul 12 (int $lease.retrySeconds)))) }}
 {{- fail "operator.lease needs durationSeconds > renewSeconds > 1.2 x retrySeconds: a leader must be able to miss a renewal, and must stop before another starts" }}
@@ -257,4 +268,35 @@ topologySpreadConstraints:
 {{- $all = prepend $all (printf "http://%s-binder-status.%s.svc:8080" (include "tiphys.fullname" .) .Release.Namespace) -}}
 {{- end -}}
 {{- join "," $all -}}
+{{- end }}
+
+{{/* What scaling does to workloads and looks at around them: everywhere, or in the namespaces that are named. */}}
+{{- define "tiphys.scalingRules" -}}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get]
+- apiGroups: [apps]
+  resources: [deployments/scale]
+  verbs: [patch]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get]
+- apiGroups: [apps]
+  resources: [statefulsets/scale]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods/resize]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list]
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [list]
+- apiGroups: [autoscaling.k8s.io]
+  resources: [verticalpodautoscalers]
+  verbs: [list]
+- apiGroups: [keda.sh]
+  resources: [scaledobjects]
+  verbs: [list]
 {{- end }}

@@ -1,7 +1,7 @@
 """A score network as it serves: arrays and a forward pass, from a checked artifact.
 
 Refusals have fixed reasons: Missing, ForbiddenFormat, TooLarge, CardInvalid, DigestMismatch, WeightsUnreadable, SchemaMismatch,
-ShapeMismatch, NotFinite.
+ShapeMismatch, TooMuchWork, NotFinite.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from safetensors.numpy import save as save_tensors
 from tiphys_models.artifacts.card import ModelCard
 from tiphys_models.artifacts.files import read_part
 from tiphys_models.artifacts.forward import score_rows
+from tiphys_models.artifacts.work import SCORING, check_work
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH
@@ -106,4 +107,5 @@ def _layers(weights: bytes, origin: str, inputs: int) -> tuple[tuple[FloatArray,
         width = weight.shape[1]
     if width != 1:
         raise ArtifactRefused("ShapeMismatch", f"{origin}: the last layer must give one score")
+    check_work((inputs, *(weight.shape[1] for weight, _ in layers)), SCORING, origin)
     return layers

@@ -46,10 +46,12 @@ class ApiAccess:
         return context
 
 
-def find_access(kubeconfig: Path | None = None) -> ApiAccess:
-    """The given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
+def find_access(kubeconfig: Path | None = None, *, account_dir: Path | None = None) -> ApiAccess:
+    """The given kubeconfig or account, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
     if kubeconfig is not None:
         return kubeconfig_access(kubeconfig)
+    if account_dir is not None:
+        return in_cluster_access(account_dir)
     if from_env := os.environ.get("KUBECONFIG"):
         return kubeconfig_access(Path(from_env.split(os.pathsep)[0]))
     if (_SERVICE_ACCOUNT / "token").exists():
@@ -60,14 +62,17 @@ def find_access(kubeconfig: Path | None = None) -> ApiAccess:
     raise InvalidInput("no cluster: set KUBECONFIG, pass --kubeconfig, or run in a pod with a service account")
 
 
-def in_cluster_access() -> ApiAccess:
-    """From the mounted service account."""
+def in_cluster_access(account_dir: Path = _SERVICE_ACCOUNT) -> ApiAccess:
+    """From a mounted service account: the pod's, or another that was mounted into this container."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise InvalidInput("KUBERNETES_SERVICE_HOST is not set: this is not a pod")
     address = f"[{host}]" if ":" in host else host
-    ca_pem = (_SERVICE_ACCOUNT / "ca.crt").read_text()
-    return ApiAccess(f"https://{address}:{port}", ca_pem, token_file=_SERVICE_ACCOUNT / "token")
+    try:
+        ca_pem = (account_dir / "ca.crt").read_text()
+    except OSError as error:
+        raise InvalidInput(f"cannot read the account in {account_dir}: {error.strerror}") from error
+    return ApiAccess(f"https://{address}:{port}", ca_pem, token_file=account_dir / "token")
 
 
 def kubeconfig_access(path: Path) -> ApiAccess:

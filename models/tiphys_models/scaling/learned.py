@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tiphys_models.artifacts.files import SHIPPED, read_part
 from tiphys_models.artifacts.tensors import TensorCard, check_tensors
+from tiphys_models.artifacts.work import AGENT, check_work
 from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Sizes, Steps
@@ -116,7 +117,9 @@ def check_agent(card_json: bytes, weights: bytes, origin: str, attainment: float
     except (ValidationError, KeyError, TypeError) as error:
         raise ArtifactRefused("CardInvalid", f"{origin}: {error}") from error
     outputs = len(moves.actions) + card.dueling
-    arrays = check_tensors(card_json, weights, origin, moves.schema, shapes_of((moves.width, *card.hidden, outputs))).arrays
+    widths = (moves.width, *card.hidden, outputs)
+    check_work(widths, AGENT, origin)
+    arrays = check_tensors(card_json, weights, origin, moves.schema, shapes_of(widths)).arrays
     chosen = card.price if attainment is None else card.price_for(attainment)
     return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, chosen, card.margin, card.sha256)
 

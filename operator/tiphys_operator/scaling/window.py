@@ -32,6 +32,7 @@ from tiphys_operator.scaling.judging import Judge, judge_of, judged_window
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.metrics import RaiseResult, ScalingError, ScalingMetrics
 from tiphys_operator.scaling.raising import Glimpse, known_cpu_ms, overrun, raised
+from tiphys_operator.scaling.reach import Reach
 from tiphys_operator.scaling.reader import WindowReader
 from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place
@@ -64,8 +65,9 @@ class WindowRunner:
     def __init__(
         self, hands: Hands, writer: Writer, cluster: ScalingCluster, prometheus: PrometheusClient | None, metrics: ScalingMetrics,
         clock: Clock, shelf: AgentShelf, transitions: TransitionLog, on_written: Callable[[dict[str, Any]], object],
+        reach: Reach,
     ) -> None:  # fmt: skip
-        self._shelf, self._transitions = shelf, transitions
+        self._shelf, self._transitions, self._reach = shelf, transitions, reach
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
         self._actor = Actor(hands, cluster, metrics, clock)
         self._metrics, self._clock, self._on_written = metrics, clock, on_written
@@ -78,6 +80,9 @@ class WindowRunner:
             return
         if spec.mode == "Off":
             await self._tell(policy, Finding(ScalingReason.DISABLED, "mode is Off: nothing is measured"))
+            return
+        if (refusal := self._reach.refusal(policy.namespace)) is not None:
+            await self._tell(policy, Finding(ScalingReason.NAMESPACE_NOT_ALLOWED, refusal))
             return
         target = await self._target(policy, spec)
         if isinstance(target, Finding):

@@ -16,6 +16,7 @@ from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.hands import Hands
+from tiphys_operator.scaling.reach import Reach
 from tiphys_operator.scaling.seen import scaling_seen
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.scaling.window import Running, WindowRunner
@@ -145,7 +146,7 @@ class Prometheus:
 class Life:
     """One operator process: everything in it is lost when it ends."""
 
-    def __init__(self, kube: Kube, clock: ManualClock, prometheus: Prometheus) -> None:
+    def __init__(self, kube: Kube, clock: ManualClock, prometheus: Prometheus, reach: Reach | None = None) -> None:
         client, self.metrics = cast("KubeClient", kube), OperatorMetrics()
         self.kube, self.cluster = kube, ScalingCluster()
         self.writer = Unfenced(client, self.metrics)
@@ -153,8 +154,9 @@ class Life:
         source = cast("PrometheusClient", prometheus)
         self.shelf, self.log = AgentShelf(client, "tiphys-system", None, clock), TransitionLog()
         self.runner = WindowRunner(
-            hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.shelf, self.log, self.cluster.put_policy
-        )
+            hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.shelf, self.log, self.cluster.put_policy,
+            reach or Reach("tiphys-system"),
+        )  # fmt: skip
         self.running = Running()
 
     async def window(self) -> None:
