@@ -110,6 +110,7 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
                 "SCRAPE_WINDOW_S": "5",
                 "BINDER_URL": _url(ports.status),
                 "ACCESS_SITE": ACCESS_SITE,
+                "PROBE_ALLOW": "127.0.0.0/8",
             },
         )
         step.detail("starting the binder")
