@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
 from aiohttp import web
 
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, Asker, PrometheusClient, Provenance
+from tiphys_models.domain.errors import Unavailable
 
 Vector = list[tuple[dict[str, str], float]]
 
@@ -66,3 +71,134 @@ async def test_cores_in_use_are_those_of_nodes_that_report_something_plausible()
 
     async with prometheus(answer, 1000.0) as url, PrometheusClient(url, window_s=60) as client:
         assert await asyncio.wait_for(client.busy_cores(), 10) == {"n0": 1.5}
+
+
+SERIES = {"metric": {"__name__": "apiserver_request_duration_seconds_bucket", "le": "0.4", "path": "p" * 320}, "values": [[1000.0, "1"]]}
+
+
+def matrix(count: int) -> bytes:
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": [SERIES] * count}}
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+@asynccontextmanager
+async def speaking(body: bytes, *, pause_s: float = 0.0, chunk: int = 1 << 16) -> AsyncIterator[tuple[str, list[Any]]]:
+    """Answers everything with the same bytes, piece by piece; what it was asked and what it could send is noted."""
+    noted: list[Any] = []
+
+    async def query(request: web.Request) -> web.StreamResponse:
+        noted.append({"form": dict(await request.post()), "headers": dict(request.headers), "path": request.path, "sent": 0})
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        with suppress(ConnectionError):  # whoever asked has heard enough
+            for begin in range(0, len(body), chunk):
+                await response.write(body[begin : begin + chunk])
+                noted[-1]["sent"] += chunk
+                await asyncio.sleep(pause_s)
+        return response
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", query)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", noted
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_answer_of_28_megabytes_is_not_read_beyond_the_limit_and_costs_little_memory() -> None:
+    body = matrix(70_000)
+    assert len(body) > 28_000_000
+    async with speaking(body) as (url, noted), PrometheusClient(url, window_s=60, limits=AnswerLimits(2 << 20, 1000)) as client:
+        tracemalloc.start()
+        try:
+            with pytest.raises(AnswerTooLarge, match="more than 2 MiB"):
+                await asyncio.wait_for(client.ranges("up"), 10)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 12 << 20, f"{peak / 2**20:.1f} MiB"
+    assert noted[0]["sent"] < 16 << 20, "the rest was never taken from the wire"
+
+
+async def test_too_many_series_are_refused_before_they_are_parsed_and_prometheus_is_told_the_limit() -> None:
+    async with speaking(matrix(51)) as (url, noted), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=50)) as client:
+        with pytest.raises(AnswerTooLarge, match="more than 50 series"):
+            await asyncio.wait_for(client.ranges("up"), 10)
+    assert noted[0]["form"] == {"query": "up", "limit": "51"}
+    async with speaking(matrix(50)) as (url, _), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=50)) as client:
+        assert len((await asyncio.wait_for(client.ranges("up"), 10))["data"]["result"]) == 50
+
+
+async def test_a_label_that_looks_like_the_beginning_of_a_series_is_counted_as_none() -> None:
+    odd = {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"x": '"metric":' * 9}, "values": [[1, "1"]]}]}}
+    body = json.dumps(odd, separators=(",", ":")).encode()
+    async with speaking(body) as (url, _), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=1)) as client:
+        assert await asyncio.wait_for(client.ranges("up"), 10) == odd
+
+
+async def test_an_answer_that_trickles_is_given_up_at_the_deadline_of_the_whole() -> None:
+    async with speaking(matrix(1), pause_s=0.05, chunk=1) as (url, _), PrometheusClient(url, window_s=60, timeout_s=0.3) as client:
+        began_s = time.monotonic()
+        with pytest.raises(Unavailable, match="TimeoutError"):
+            await asyncio.wait_for(client.ranges("up"), 10)
+        assert time.monotonic() - began_s < 1.5
+
+
+async def test_long_answers_are_in_memory_two_at_a_time_and_short_ones_do_not_wait_for_them() -> None:
+    async with speaking(matrix(5_000)) as (url, _), PrometheusClient(url, window_s=60, timeout_s=10) as client:
+        tracemalloc.start()
+        try:
+            answers = await asyncio.wait_for(asyncio.gather(*(_size(client) for _ in range(8))), 10)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert answers == [5_000] * 8
+    assert peak < 64 << 20, f"{peak / 2**20:.1f} MiB: all eight at once took 78"
+    slow = {"pause_s": 0.02, "chunk": 1 << 16}
+    async with speaking(matrix(5_000), **slow) as (url, _), speaking(matrix(1)) as (small, _):
+        asker = Asker(tenant_url=small)
+        async with PrometheusClient(url, window_s=60, timeout_s=10, asker=asker) as client:
+            long = [asyncio.create_task(client.ranges("up")) for _ in range(3)]
+            await asyncio.wait_for(client.ranges("up", "shop"), 10)
+            assert not any(task.done() for task in long)
+            await asyncio.wait_for(asyncio.gather(*long), 10)
+
+
+async def _size(client: PrometheusClient) -> int:
+    return len((await client.ranges("up"))["data"]["result"])
+
+
+async def test_a_namespace_is_told_in_the_header_and_asked_at_its_own_address() -> None:
+    async with speaking(matrix(1)) as (url, noted):
+        asker = Asker({"X-Team": "platform"}, "X-Scope-OrgID", "{namespace}|kubelets", f"{url}/tenants/{{namespace}}/")
+        async with PrometheusClient(url, window_s=60, asker=asker) as client:
+            await asyncio.wait_for(client.ranges("up", "shop"), 10)
+            await asyncio.wait_for(client.ranges("up"), 10)
+    own, whole = noted
+    assert own["path"] == "/tenants/shop/api/v1/query"
+    assert (own["headers"]["X-Scope-OrgID"], own["headers"]["X-Team"]) == ("shop|kubelets", "platform")
+    assert whole["path"] == "/api/v1/query"
+    assert whole["headers"]["X-Team"] == "platform"
+    assert "X-Scope-OrgID" not in whole["headers"]
+
+
+async def test_series_that_steer_can_be_held_to_labels_whatever_these_contain() -> None:
+    asked: list[str] = []
+
+    def answer(query: str) -> Vector:
+        asked.append(query)
+        return []
+
+    provenance = Provenance(node={"job": "node-exporter"}, runtime={"namespace": 'faas"} or vector(1) #\n'})
+    async with prometheus(answer, 1000.0) as url, PrometheusClient(url, window_s=60, provenance=provenance) as client:
+        await asyncio.wait_for(client.node_readings(), 10)
+        await asyncio.wait_for(client.busy_cores(), 10)
+        assert all('{job="node-exporter"' in query for query in asked)
+        asked.clear()
+        await asyncio.wait_for(client.idle_instances(), 10)
+        await asyncio.wait_for(client.call_profiles(), 10)
+    assert all(r'{namespace="faas\"} or vector(1) #\n"}' in query for query in asked)
+    assert len(asked) == 3
