@@ -157,8 +157,7 @@ async def test_long_answers_are_in_memory_two_at_a_time_and_short_ones_do_not_wa
             tracemalloc.stop()
     assert answers == [5_000] * 8
     assert peak < 64 << 20, f"{peak / 2**20:.1f} MiB: all eight at once took 78"
-    slow = {"pause_s": 0.02, "chunk": 1 << 16}
-    async with speaking(matrix(5_000), **slow) as (url, _), speaking(matrix(1)) as (small, _):
+    async with speaking(matrix(5_000), pause_s=0.02) as (url, _), speaking(matrix(1)) as (small, _):
         asker = Asker(tenant_url=small)
         async with PrometheusClient(url, window_s=60, timeout_s=10, asker=asker) as client:
             long = [asyncio.create_task(client.ranges("up")) for _ in range(3)]

@@ -21,6 +21,7 @@ SIZES = ("current", "wanted", "applied")
 VERDICTS = ("good", "missed", "empty")
 HOLDS = (
     ScalingReason.PROMETHEUS_UNREACHABLE,
+    ScalingReason.ANSWER_TOO_LARGE,
     ScalingReason.SERIES_MISSING,
     ScalingReason.SAMPLES_STALE,
     ScalingReason.SAMPLES_UNUSABLE,

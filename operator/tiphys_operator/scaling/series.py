@@ -11,6 +11,7 @@ from typing import Any
 _RARE = 1.5
 """Samples further apart than so many windows are rare."""
 _BORN_SLACK_S = 2.0
+_TOLD, _TOLD_CHARS = 3, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,14 @@ class Series:
 def newest_s(series: Sequence[Series]) -> float | None:
     """Time of the newest sample."""
     return max((s.times_s[-1] for s in series), default=None)
+
+
+def warnings_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a server says of an answer that may be only a part of the whole: Prometheus, Thanos and Mimir; VictoriaMetrics."""
+    said = [
+        f"Prometheus says: {' '.join(str(text).split())[:_TOLD_CHARS]}" for key in ("warnings", "infos") for text in answer.get(key) or ()
+    ]
+    return (*said[:_TOLD], *(["Prometheus says: the answer is partial"] if answer.get("isPartial") is True else []))
 
 
 def parse_matrix(answer: Mapping[str, Any]) -> list[Series]:
