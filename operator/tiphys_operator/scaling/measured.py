@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.scaling.state import Window
 from tiphys_operator.scaling.copies import SCRAPE_LABELS, largest, told_once
-from tiphys_operator.scaling.presence import Presence, Running, heard, lag_s, named, presence, reaches, reporter, silent_pods
+from tiphys_operator.scaling.presence import Presence, Running, heard, named, presence, reaches, reporter, silent_pods
 from tiphys_operator.scaling.series import Series, newest_s
 
 _EDGE_TOLERANCE = 1e-9
@@ -106,7 +106,7 @@ def measure(readings: Readings, scope: Scope, count: int, former: Presence | Non
     if uncharged and windows:
         windows = (*windows[:-1], replace(windows[-1], used_cpu_m=None))
     unlike = f"{twice}, and not alike: spec.objective.metrics.matchers can choose one" if twice else ""
-    doubts = (*readings.warnings, missing, _cut_off(buckets, scope, edge, begin_s, end_s), uncharged, unlike)
+    doubts = (*readings.warnings, missing, _cut_off(buckets, scope, edge, end_s), uncharged, unlike)
     return Measured(windows, silent=silent, doubts=tuple(filter(None, doubts)), presence=now)
 
 
@@ -116,7 +116,7 @@ def believed(window: Window, former_rate: float | None, max_fall: float) -> Wind
     return window if window.arrived >= least else replace(window, arrived=least)
 
 
-def _cut_off(buckets: Sequence[Series], scope: Scope, edge: float, begin_s: float, end_s: float) -> str:
+def _cut_off(buckets: Sequence[Series], scope: Scope, edge: float, end_s: float) -> str:
     """Whether some series of a reporter end while others go on: a part of the answer is missing."""
     needed: dict[tuple[str, tuple[tuple[str, str], ...]], set[float]] = {}
     alive: set[str] = set()
@@ -125,7 +125,7 @@ def _cut_off(buckets: Sequence[Series], scope: Scope, edge: float, begin_s: floa
             continue
         who = reporter(s, scope.pods, scope.pod_label)
         found = needed.setdefault((who, tuple(sorted((k, v) for k, v in s.labels.items() if k != "le"))), set())
-        if reaches(s, begin_s, end_s):
+        if reaches(s, end_s, scope.length_s):
             found.add(_edge(s))
             alive.add(who)
     cut = {who for (who, _), found in needed.items() if who in alive and found != {edge, math.inf}}
@@ -213,7 +213,7 @@ def _used_cpu_m(series: Sequence[Series], scope: Scope, begin_s: float, end_s: f
     told: dict[str, dict[tuple[str, ...], float]] = {}
     for s in series:
         pod, job = s.labels.get("pod", ""), tuple(s.labels.get(label, "") for label in SCRAPE_LABELS)
-        if end_s - s.times_s[-1] > lag_s(s, _KUBELET_S):
+        if not reaches(s, end_s, _KUBELET_S):
             continue  # it ends within the window
         if (core_s := s.spent(begin_s, end_s, scope.born.get(pod))) is not None:
             jobs = told.setdefault(pod, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ class Presence:
     settled: int = 0
     """Windows for which `ready` has been the same."""
     others: tuple[int, ...] = ()
-    """Reporters that are certainly other pods, such as gateways, in the last windows."""
+    """How many reporters were certainly other pods, such as gateways, in each of the last windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +72,37 @@ def reporter(series: Series, running: Running, pod_label: str) -> str:
             return name
     instance = labels.get("instance", "")
     host = (instance.rpartition(":")[0] or instance).strip("[]")
-    if host in running.addresses:
-        return running.addresses[host]
+    if host in running.known or host in running.addresses:
+        return running.addresses.get(host, host)
     if names:
         return f"other {names[0]}"
     if instance:
-        return f"{'other' if running.addresses else 'instance'} {instance}"
+        return f"instance {instance}"
     return "series " + ",".join(f"{k}={v}" for k, v in sorted(labels.items()) if k not in ("__name__", "le"))
 
 
-def lag_s(series: Series, length_s: float) -> float:
-    """How old the newest sample of a target that is alive may be: as far as its samples lie apart."""
+def gap_s(series: Series) -> float | None:
+    """How far its samples lie apart."""
     gaps = [after - before for before, after in zip(series.times_s, series.times_s[1:], strict=False)]
-    return min(_JITTER * statistics.median(gaps) + _JITTER_S, length_s) if gaps else length_s
+    return statistics.median(gaps) if gaps else None
+
+
+def reaches(series: Series, end_s: float, length_s: float) -> bool:
+    """Whether the target was still alive at the end of a window: its newest sample is no older than samples lie apart."""
+    gap, lag = gap_s(series), end_s - series.times_s[-1]
+    return lag < length_s and (gap is None or lag <= _JITTER * gap + _JITTER_S)
 
 
 def covers(series: Series, begin_s: float, end_s: float) -> bool:
-    """Whether its samples reach from the begin of a window to its end."""
-    return series.times_s[0] <= begin_s and reaches(series, begin_s, end_s)
-
-
-def reaches(series: Series, begin_s: float, end_s: float) -> bool:
-    """Whether its samples reach the end of a window."""
-    length_s = end_s - begin_s
-    lag = end_s - series.times_s[-1]
-    return lag <= lag_s(series, length_s) and lag < length_s
+    """Whether its samples tell of the whole window."""
+    before = bisect_right(series.times_s, begin_s)
+    if not before or not reaches(series, end_s, end_s - begin_s):
+        return False
+    gap, newest_s = gap_s(series), series.times_s[-1]
+    if gap is None or end_s - newest_s < gap / _JITTER:
+        return True
+    # as old as it may just be: then it must have been as old when the window began
+    return newest_s - series.times_s[before - 1] > end_s - begin_s - gap / _JITTER
 
 
 def heard(buckets: Iterable[Series], running: Running, pod_label: str, begin_s: float, end_s: float) -> Heard:
@@ -118,35 +125,38 @@ def silent_pods(
     if pod_label or not missing:
         return tuple(sorted(missing))
     # a proxy has no such series before its first request: if it is scraped like the others, it had none
-    jobs = {s.labels.get("job", "") for s in buckets if reaches(s, begin_s, end_s)}
+    jobs = {s.labels.get("job", "") for s in buckets if reaches(s, end_s, end_s - begin_s)}
     began = {reporter(s, running, pod_label) for s in buckets}
-    scraped = {s.labels.get("pod", "") for s in up if s.labels.get("job", "") in jobs and s.values[-1] == 1 and reaches(s, begin_s, end_s)}
+    scraped = {
+        s.labels.get("pod", "") for s in up if s.labels.get("job", "") in jobs and s.values[-1] == 1 and reaches(s, end_s, end_s - begin_s)
+    }
     return tuple(sorted(n for n in missing if n in began or running.life(n) in former.lives or n not in scraped))
 
 
 def presence(found: Heard, former: Presence, running: Running) -> tuple[Presence, str]:
     """What to remember, and what is missing among reporters that are no pods of ours, or cannot be told to be.
 
-    The latter are expected as long as the pods run that ran when they were heard: each pod that goes takes its share along.
+    They are expected as long as the pods run that ran when they were heard: each pod that goes takes its share along. Other pods come and
+    go by themselves: after so many windows nobody waits for them any more.
     """
     ready = frozenset(running.life(name) for name in running.born)
-    left = len(former.ready & ready)
-    expected = former.nameless * left // len(former.ready) if former.ready else 0
-    told, missing = len(found.nameless), ""
-    if told < expected:
-        missing = f"{expected - told} of {expected} sources of its series"
-    most = max(former.others, default=0)
-    if len(found.others) < most:
-        missing = missing or f"{most - len(found.others)} of {most} proxies that are no pods of its own"
-    lives = former.lives & ready | {running.life(name) for name in found.pods if name in running.born}
-    others = (*former.others, len(found.others))[-RECENT:]
-    if told < expected:
-        return Presence(lives, former.nameless, former.ready, 0, others), missing
-    same = ready == former.ready
-    settled = former.settled + 1 if same else 0
+    left, of = len(former.ready & ready), max(len(former.ready), 1)
+    nameless, others = former.nameless * left // of, tuple(count * left // of for count in former.others)
+    settled = former.settled + 1 if ready == former.ready else 0
     # right after pods went, their last samples still come: what is expected may rise only once that is over
-    count = told if not former.ready or settled >= _SETTLED_WINDOWS else expected
-    return Presence(lives, count, ready, settled, others), missing
+    rises = not former.ready or settled >= _SETTLED_WINDOWS
+
+    def counted(told: int, expected: int) -> int:
+        return told if rises or told < expected else expected
+
+    most, missing = max(others, default=0), ""
+    if len(found.others) < most:
+        missing = f"{most - len(found.others)} of {most} proxies that are no pods of its own"
+    if len(found.nameless) < nameless:
+        missing = f"{nameless - len(found.nameless)} of {nameless} sources of its series"
+    lives = former.lives & ready | {running.life(name) for name in found.pods if name in running.born}
+    others = (*others, counted(len(found.others), most))[-RECENT:]
+    return Presence(lives, max(counted(len(found.nameless), nameless), nameless), ready, settled, others), missing
 
 
 def named(names: Iterable[str]) -> str:

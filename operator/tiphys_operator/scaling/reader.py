@@ -41,6 +41,7 @@ class WindowReader:
         self._windows: deque[Window] = deque(maxlen=RECENT)
         self._rates: deque[float] = deque(maxlen=HISTORY)
         self._names: dict[str, float] = {}
+        self._addresses: dict[str, str] = {}
         self._presence = Presence()
         self._complete_rate: float | None = None
         """Requests a second of the last window of which nothing was missing."""
@@ -56,8 +57,10 @@ class WindowReader:
             return Measured(problem=ScalingReason.PROMETHEUS_UNREACHABLE, message="no Prometheus is set: see extender.prometheus.url")
         length_s = float(self._spec.interval_seconds)
         self._names |= {pod.name: now_s for pod in pods}
+        self._addresses |= {pod.address: pod.name for pod in pods if pod.address}
         # pods that just went have answered requests of this window
         self._names = {name: at for name, at in self._names.items() if at >= now_s - _REMEMBERED_WINDOWS * length_s}
+        self._addresses = {address: name for address, name in self._addresses.items() if name in self._names}
         if not self._names:
             return Measured(problem=ScalingReason.SERIES_MISSING, message="there is no pod")
         try:
@@ -94,7 +97,7 @@ class WindowReader:
             running=Running(
                 born,
                 lives={pod.name: f"{pod.uid}/{pod.restarts}" for pod in pods},
-                addresses={pod.address: pod.name for pod in pods if pod.address},
+                addresses=dict(self._addresses),
                 known=frozenset(self._names),
             ),
         )

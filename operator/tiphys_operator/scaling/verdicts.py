@@ -28,6 +28,7 @@ _WARNINGS = frozenset(
         ScalingReason.SAMPLES_STALE,
         ScalingReason.SAMPLES_UNUSABLE,
         ScalingReason.NO_BUCKET_EDGE,
+        ScalingReason.ANSWER_TOO_LARGE,
         ScalingReason.OWNED_BY_HPA,
         ScalingReason.OWNED_BY_VPA,
         ScalingReason.OWNED_BY_KEDA,
