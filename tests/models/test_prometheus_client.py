@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, Asker, PrometheusClient, Provenance
+from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, Asker, PrometheusClient, Provenance, Turns
 from tiphys_models.domain.errors import Unavailable
 
 Vector = list[tuple[dict[str, str], float]]
@@ -147,27 +147,41 @@ async def test_an_answer_that_trickles_is_given_up_at_the_deadline_of_the_whole(
         assert time.monotonic() - began_s < 1.5
 
 
-async def test_long_answers_are_in_memory_two_at_a_time_and_short_ones_do_not_wait_for_them() -> None:
-    async with speaking(matrix(5_000)) as (url, _), PrometheusClient(url, window_s=60, timeout_s=10) as client:
-        tracemalloc.start()
-        try:
-            answers = await asyncio.wait_for(asyncio.gather(*(_size(client) for _ in range(8))), 10)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert answers == [5_000] * 8
-    assert peak < 64 << 20, f"{peak / 2**20:.1f} MiB: all eight at once took 78"
-    async with speaking(matrix(5_000), pause_s=0.02) as (url, _), speaking(matrix(1)) as (small, _):
-        asker = Asker(tenant_url=small)
-        async with PrometheusClient(url, window_s=60, timeout_s=10, asker=asker) as client:
-            long = [asyncio.create_task(client.ranges("up")) for _ in range(3)]
-            await asyncio.wait_for(client.ranges("up", "shop"), 10)
-            assert not any(task.done() for task in long)
-            await asyncio.wait_for(asyncio.gather(*long), 10)
+async def test_a_long_answer_waits_until_the_one_before_is_worked_off_and_a_short_one_does_not() -> None:
+    turns = Turns(1)
+    async with (
+        speaking(matrix(5_000)) as (url, _),
+        speaking(matrix(1)) as (small, _),
+        PrometheusClient(url, window_s=60, timeout_s=0.5, asker=Asker(tenant_url=small)) as client,
+    ):
+        async with turns.turn() as first:
+            await asyncio.wait_for(asyncio.gather(*(client.ranges("up", "", first) for _ in range(3))), 10)
+            second = asyncio.create_task(_in_turn(client, turns))
+            await asyncio.sleep(0.7)  # longer than its deadline, in which waiting does not count
+            assert not second.done()
+            async with turns.turn() as third:
+                await asyncio.wait_for(client.ranges("up", "shop", third), 10)
+            assert not second.done()
+        assert await asyncio.wait_for(second, 10) == 5_000
 
 
-async def _size(client: PrometheusClient) -> int:
-    return len((await client.ranges("up"))["data"]["result"])
+async def _in_turn(client: PrometheusClient, turns: Turns) -> int:
+    async with turns.turn() as turn:
+        return len((await client.ranges("up", "", turn))["data"]["result"])
+
+
+async def test_whoever_waits_too_long_for_a_turn_is_told_so_and_leaves_none_taken() -> None:
+    turns = Turns(1)
+    async with (
+        speaking(matrix(5_000)) as (url, _),
+        PrometheusClient(url, window_s=60, timeout_s=0.1) as client,
+        turns.turn() as held,
+    ):
+        await held.take()
+        with pytest.raises(Unavailable, match="TimeoutError"):
+            await asyncio.wait_for(_in_turn(client, turns), 10)
+    async with speaking(matrix(5_000)) as (url, _), PrometheusClient(url, window_s=60) as client:
+        assert await asyncio.wait_for(_in_turn(client, turns), 10) == 5_000
 
 
 async def test_a_namespace_is_told_in_the_header_and_asked_at_its_own_address() -> None:

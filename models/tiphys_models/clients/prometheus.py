@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -22,6 +21,8 @@ T = TypeVar("T")
 _SMALL_BYTES = 1 << 20
 """Longer answers are read and parsed a few at a time: parsed they take ten times their length."""
 _LARGE_AT_ONCE = 2
+_WAIT_DEADLINES = 5
+"""An answer waits for its turn so many times its deadline at most."""
 _CHUNK_BYTES = 1 << 16
 _SERIES_MARK = b'"metric":'
 """It begins each series of an answer; inside a label's value its quotes would be escaped."""
@@ -62,6 +63,39 @@ class Provenance:
     """Of idle instances and call profiles."""
 
 
+class Turns:
+    """How many may have long answers in memory at once."""
+
+    def __init__(self, at_once: int = _LARGE_AT_ONCE) -> None:
+        self._free = asyncio.Semaphore(at_once)
+
+    def turn(self) -> Turn:
+        """For one who asks, once or several times."""
+        return Turn(self._free)
+
+
+class Turn:
+    """Taken at the first long answer, given back when all that was asked has been worked off."""
+
+    def __init__(self, free: asyncio.Semaphore) -> None:
+        self._free, self._taking, self._mine = free, asyncio.Lock(), False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._mine:
+            self._mine = False
+            self._free.release()
+
+    async def take(self) -> None:
+        """Wait until it is there."""
+        async with self._taking:
+            if not self._mine:
+                await self._free.acquire()
+                self._mine = True
+
+
 class PrometheusClient:
     """Reads node readings, idle instances, call profiles and raw samples from one Prometheus."""
 
@@ -73,11 +107,11 @@ class PrometheusClient:
         self._window_s, self._node_label = window_s, node_label
         self._limits, self._asker, self._provenance = limits or AnswerLimits(), asker or Asker(), provenance or Provenance()
         self._timeout_s = timeout_s
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._turns = Turns()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._timeout_s), headers=dict(self._asker.headers))
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(), headers=dict(self._asker.headers))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -126,32 +160,39 @@ class PrometheusClient:
         """What runtimes report of their functions; {} where none does."""
         return profiles_of(await self._query(profile_query(self._provenance.runtime), ("function", "quantity")))
 
-    async def ranges(self, promql: str, namespace: str = "") -> Any:
-        """The whole answer to a query that selects a range of raw samples, on behalf of a namespace if one is named."""
-        return await self._answer(promql, namespace, _decoded)
+    async def ranges(self, promql: str, namespace: str = "", turn: Turn | None = None) -> Any:
+        """The whole answer to a query that selects a range of raw samples, on behalf of a namespace if one is named.
+
+        With a turn, it is whoever gave it who says when a long answer has been worked off.
+        """
+        return await self._answer(promql, namespace, _decoded, turn)
 
     async def _query(self, promql: str, labels: Sequence[str]) -> list[Sample]:
-        return await self._answer(promql, "", partial(_parsed, labels=labels))
+        return await self._answer(promql, "", partial(_parsed, labels=labels), None)
 
-    async def _answer(self, promql: str, namespace: str, parse: Callable[[bytearray], T]) -> T:
-        if self._session is None:
-            raise Unavailable("the client is not open: use it in an async with block")
-        url, headers = self._to(namespace)
-        asked = {"query": promql, "limit": str(self._limits.series + 1)}
-        async with AsyncExitStack() as stack:
-            try:
-                # one deadline for everything up to the last byte, the wait for a place among long answers included
-                async with asyncio.timeout(self._timeout_s):
-                    async with self._session.post(f"{url}/api/v1/query", data=asked, headers=headers) as response:
-                        body = await self._read(response, stack)
-                        if response.status != 200:
-                            raise Unavailable(f"Prometheus answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise Unavailable(f"Prometheus at {url}: {str(error) or type(error).__name__}") from error
+    async def _answer(self, promql: str, namespace: str, parse: Callable[[bytearray], T], turn: Turn | None) -> T:
+        async with self._turns.turn() as own:
+            body = await self._ask(promql, namespace, turn or own)
             # counted before they are parsed: parsed they are what memory is needed for
             if body.count(_SERIES_MARK) > self._limits.series:
                 raise AnswerTooLarge(f"Prometheus has more than {self._limits.series} series for one query")
             return await asyncio.to_thread(parse, body)
+
+    async def _ask(self, promql: str, namespace: str, turn: Turn) -> bytearray:
+        if self._session is None:
+            raise Unavailable("the client is not open: use it in an async with block")
+        url, headers = self._to(namespace)
+        asked = {"query": promql, "limit": str(self._limits.series + 1)}
+        try:
+            # one deadline for everything up to the last byte
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                async with self._session.post(f"{url}/api/v1/query", data=asked, headers=headers) as response:
+                    body = await self._read(response, turn, deadline)
+                    if response.status != 200:
+                        raise Unavailable(f"Prometheus answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"Prometheus at {url}: {str(error) or type(error).__name__}") from error
+        return body
 
     def _to(self, namespace: str) -> tuple[str, dict[str, str]]:
         asker = self._asker
@@ -160,12 +201,14 @@ class PrometheusClient:
         url = asker.tenant_url.format(namespace=namespace).rstrip("/") or self._url
         return url, {asker.tenant_header: asker.tenant.format(namespace=namespace)} if asker.tenant_header else {}
 
-    async def _read(self, response: aiohttp.ClientResponse, stack: AsyncExitStack) -> bytearray:
-        """The body; `stack` then holds the place among long answers, until it is parsed."""
-        body = bytearray()
+    async def _read(self, response: aiohttp.ClientResponse, turn: Turn, deadline: asyncio.Timeout) -> bytearray:
+        body, clock = bytearray(), asyncio.get_running_loop().time
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             if len(body) <= _SMALL_BYTES < len(body) + len(chunk):
-                await stack.enter_async_context(self._large)
+                left_s = (deadline.when() or 0.0) - clock()
+                deadline.reschedule(clock() + _WAIT_DEADLINES * self._timeout_s)
+                await turn.take()
+                deadline.reschedule(clock() + left_s)  # the wait was not Prometheus's
             body += chunk
             if len(body) > self._limits.size_bytes:
                 response.close()  # what is still to come is not read to keep the connection

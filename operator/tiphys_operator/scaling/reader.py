@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
-from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient
+from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient, Turn, Turns
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.scaling.seen import HISTORY, RECENT
 from tiphys_models.scaling.state import Window
@@ -35,7 +35,9 @@ _LOOK_BACK_S = 2.2 * _SCRAPE_S
 class WindowReader:
     """Of one policy's generation."""
 
-    def __init__(self, spec: ScalingPolicySpec, namespace: str, container: str) -> None:
+    def __init__(self, spec: ScalingPolicySpec, namespace: str, container: str, turns: Turns | None = None) -> None:
+        """`turns`: shared by all policies, so that the long answers of few of them are in memory at once."""
+        self._turns = turns or Turns()
         self._spec, self._namespace, self._container = spec, namespace, container
         self._source: Source = source_of(spec.objective.metrics, spec.target_ref, namespace)
         self._windows: deque[Window] = deque(maxlen=RECENT)
@@ -63,27 +65,29 @@ class WindowReader:
         self._addresses = {address: name for address, name in self._addresses.items() if name in self._names}
         if not self._names:
             return Measured(problem=ScalingReason.SERIES_MISSING, message="there is no pod")
-        try:
-            count, readings = await self._recent(prometheus, length_s)
-        except AnswerTooLarge as error:
-            return Measured(tuple(self._windows), ScalingReason.ANSWER_TOO_LARGE, str(error)[:300])
-        except Unavailable as error:
-            return Measured(tuple(self._windows), ScalingReason.PROMETHEUS_UNREACHABLE, str(error)[:300])
-        # of thousands of series: a thread keeps the loop free for the other policies
-        found = await asyncio.to_thread(measure, readings, self._scope(pods, length_s), count, self._presence)
+        async with self._turns.turn() as turn:
+            try:
+                count, readings = await self._recent(prometheus, length_s, turn)
+            except AnswerTooLarge as error:
+                return Measured(tuple(self._windows), ScalingReason.ANSWER_TOO_LARGE, str(error)[:300])
+            except Unavailable as error:
+                return Measured(tuple(self._windows), ScalingReason.PROMETHEUS_UNREACHABLE, str(error)[:300])
+            # of thousands of series: a thread keeps the loop free for the other policies
+            found = await asyncio.to_thread(measure, readings, self._scope(pods, length_s), count, self._presence)
+            del readings
         if not self._windows and found.windows:
             self._rates.extend(await self._past(prometheus, found.windows[0].at_s, length_s))
         if self._take(found.windows, length_s, complete=not found.partial):
             self._presence = found.presence
         return replace(found, windows=tuple(self._windows))
 
-    async def _recent(self, prometheus: PrometheusClient, length_s: float) -> tuple[int, Readings]:
+    async def _recent(self, prometheus: PrometheusClient, length_s: float, turn: Turn) -> tuple[int, Readings]:
         """Of how many windows, and what was told of them: at first of many, if that is not too much."""
         names = sorted(self._names)
         if not self._windows:
             with contextlib.suppress(AnswerTooLarge):
-                return RECENT, await self._readings(prometheus, names, (RECENT + 1) * length_s + _SCRAPE_S)
-        return 1, await self._readings(prometheus, names, 2 * length_s + _SCRAPE_S)
+                return RECENT, await self._readings(prometheus, names, (RECENT + 1) * length_s + _SCRAPE_S, turn)
+        return 1, await self._readings(prometheus, names, 2 * length_s + _SCRAPE_S, turn)
 
     def _scope(self, pods: Sequence[ScaledPod], length_s: float) -> Scope:
         objective, born = self._spec.objective, {pod.name: pod.started_s for pod in pods if pod.ready}
@@ -147,7 +151,7 @@ class WindowReader:
         first = min((number for number in known if number <= last), default=last + 1)
         return [known.get(number, math.nan) for number in range(first, last + 1)]
 
-    async def _readings(self, prometheus: PrometheusClient, names: Sequence[str], span_s: float) -> Readings:
+    async def _readings(self, prometheus: PrometheusClient, names: Sequence[str], span_s: float, turn: Turn) -> Readings:
         source, box = self._source, self._container
         queries: Mapping[str, str] = {
             "buckets": source.buckets(names, span_s),
@@ -158,13 +162,15 @@ class WindowReader:
             "periods": source.cpu("container_cpu_cfs_periods_total", names, box, span_s),
         }
         asked = {part: query for part, query in queries.items() if query}
-        answers = await asyncio.gather(*(self._series(prometheus, query) for query in asked.values()))
+        answers = await asyncio.gather(*(self._series(prometheus, query, turn) for query in asked.values()))
         warnings = dict.fromkeys(text for _, told in answers for text in told)
         return Readings(**dict(zip(asked, (series for series, _ in answers), strict=True)), warnings=tuple(warnings))
 
-    async def _series(self, prometheus: PrometheusClient, query: str) -> tuple[tuple[Series, ...], tuple[str, ...]]:
+    async def _series(
+        self, prometheus: PrometheusClient, query: str, turn: Turn | None = None
+    ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
         """With what Prometheus says of the answer."""
-        answer = await prometheus.ranges(query, self._namespace)
+        answer = await prometheus.ranges(query, self._namespace, turn)
         try:
             return tuple(await asyncio.to_thread(parse_matrix, answer)), warnings_of(answer)
         except (LookupError, TypeError, ValueError, AttributeError) as error:

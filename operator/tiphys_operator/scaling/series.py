@@ -11,6 +11,8 @@ from typing import Any
 _RARE = 1.5
 """Samples further apart than so many windows are rare."""
 _BORN_SLACK_S = 2.0
+_LARGEST = 1e15
+"""More requests or seconds were never counted: their sums would leave what a status can hold."""
 _TOLD, _TOLD_CHARS = 3, 120
 
 
@@ -26,7 +28,7 @@ class Series:
     @property
     def usable(self) -> bool:
         """Whether it can be a counter or a gauge of requests."""
-        return all(math.isfinite(v) and v >= 0 for v in self.values)
+        return all(0 <= v <= _LARGEST for v in self.values)
 
     def at(self, time_s: float) -> float | None:
         """The last value at that time; None before the first."""

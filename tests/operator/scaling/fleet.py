@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.operator.scaling.harness import Kube, Life, World
-from tests.operator.scaling.small import NOW_S, pod_object, rfc3339
+from tests.operator.scaling.small import NOW_S, pod_object
 from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.quantity import rfc3339
 
 SCRAPE_S = 5
 CPU_MS = 2.0
@@ -79,9 +80,9 @@ class FleetPrometheus:
                 if name not in self.without_kubelet:
                     target.kubelet = [*target.kubelet, (self.now_s, target.seconds)][-120:]
 
-    async def ranges(self, promql: str, namespace: str = "") -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         result = []
-        metric, _, rest = promql.partition("{")
+        metric, _brace, rest = promql.partition("{")
         span = int(re.search(r"\[(\d+)ms", promql).group(1)) / 1000 if "[" in promql else 0  # type: ignore[union-attr]
         pods = re.search(r'pod=~"([^"]*)"', rest)
         for name, target in self.targets.items():
@@ -103,7 +104,7 @@ class FleetPrometheus:
             return []
         recent = [(t, v) for t, v in samples if t > since_s]
         return [
-            {"metric": labels | copy, "values": [[t, str(v * (1 + number if self.unlike else 1))] for t, v in recent]}
+            {"metric": {**labels, **copy}, "values": [[t, str(v * (1 + number if self.unlike else 1))] for t, v in recent]}
             for labels in own
             for number, copy in enumerate(self.copies)
             if recent
@@ -114,13 +115,13 @@ class Fleet(World):
     """A Deployment whose pods follow its scale at once."""
 
     def __init__(self, shape: str, pods: int = 8, rate: float = 40.0, **spec: Any) -> None:
-        preset, labels = SHAPES[shape]
+        preset, told = SHAPES[shape]
         self.clock = ManualClock(NOW_S - 600)
         objective = {"latencyMilliseconds": 400, "metrics": {"preset": preset} | spec.pop("metrics", {})}
         self.kube = Kube(replicas=pods, **({"objective": objective} | spec))
         self.kube.pods = {}
         self.numbered = 0
-        self.prometheus: FleetPrometheus = FleetPrometheus(self.clock, labels)  # type: ignore[assignment]
+        self.prometheus: FleetPrometheus = FleetPrometheus(self.clock, told)  # type: ignore[assignment]
         self.prometheus.rate = rate
         self.grow()
         self.pass_s(600)

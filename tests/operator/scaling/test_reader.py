@@ -21,7 +21,7 @@ class Prometheus:
     def __init__(self) -> None:
         self.now_s, self.queries, self.past, self.down = START, list[str](), dict[float, float](), False
 
-    async def ranges(self, promql: str, namespace: str = "") -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         self.queries.append(promql)
         if self.down:
             raise Unavailable("refused")
