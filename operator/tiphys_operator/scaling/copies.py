@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -54,14 +54,21 @@ def copies(one: Series, other: Series, since_s: float) -> bool:
 def _between(one: Series, other: Series, since_s: float) -> bool:
     for index in range(bisect_left(one.times_s, since_s), len(one.times_s)):
         time_s, value = one.times_s[index], one.values[index]
-        low, after = other.at(time_s - _CLOCKS_S), bisect_left(other.times_s, time_s + _CLOCKS_S)
-        high = other.values[after] if after < len(other.values) else math.inf
-        if low is None or high < low:
+        first, last = bisect_right(other.times_s, time_s - _CLOCKS_S) - 1, bisect_left(other.times_s, time_s + _CLOCKS_S)
+        if first < 0 or _falls(other, other.times_s[first], time_s + _CLOCKS_S) or _falls(one, other.times_s[first], time_s):
             continue  # before the other began, or the process restarted in between
+        low, high = other.values[first], other.values[last] if last < len(other.values) else math.inf
         slack = _ROUNDING * max(abs(value), 1.0)
         if not low - slack <= value <= high + slack:
             return False
     return True
+
+
+def _falls(series: Series, begin_s: float, end_s: float) -> bool:
+    """Whether some value is smaller than the one before it, from the last sample at the begin to the first after the end."""
+    first, last = bisect_right(series.times_s, begin_s) - 1, bisect_left(series.times_s, end_s)
+    values = series.values[max(first, 0) : last + 1]
+    return any(after < before for before, after in zip(values, values[1:], strict=False))
 
 
 def _own(series: Series) -> tuple[tuple[str, str], ...]:
