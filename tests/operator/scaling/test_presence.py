@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tiphys_models.scaling.seen import RECENT
-from tiphys_operator.scaling.presence import Heard, Presence, Running, covers, presence, reaches, reporter
+from tiphys_operator.scaling.presence import Heard, Presence, Running, lacks, presence, reaches, reporter
+from tiphys_operator.scaling.presence import heard as heard_of
 from tiphys_operator.scaling.series import Series, warnings_of
 
 
@@ -93,7 +96,20 @@ def test_a_target_that_is_alive_covers_every_window_and_one_that_died_covers_non
     lived = Series({}, tuple(times), tuple(times))
     assert reaches(lived, end_s, length_s)
     died = tuple(t for t in times if t <= end_s - length_s - alive_s)
-    assert not covers(Series({}, died, died), end_s - length_s, end_s)
+    assert lacks(Series({}, died, died), end_s - length_s, end_s) is None
+
+
+@pytest.mark.parametrize("gap", [1.0, 5.0, 7.5, 15.0])
+@pytest.mark.parametrize("pods", [8, 60])
+def test_scrapes_that_come_a_little_early_or_late_make_no_window_incomplete(gap: float, pods: int) -> None:
+    draw = Random(7)
+    began = {f"web-{n}": draw.random() * gap for n in range(pods)}
+    times = {name: [phase + n * gap + draw.uniform(-0.02, 0.02) for n in range(round(900 / gap))] for name, phase in began.items()}
+    for number in range(50):
+        now_s = 60 + 15.0 * number
+        seen = [Series({"pod": n}, tuple(t for t in every if now_s - 45 < t <= now_s), ()) for n, every in times.items()]
+        end_s = max(s.times_s[-1] for s in seen)
+        assert heard_of(seen, running(*began), "pod", end_s - 15, end_s).pods == set(began)
 
 
 def test_servers_say_in_different_ways_that_an_answer_is_partial() -> None:
