@@ -229,8 +229,8 @@ ENTRIES: dict[str, Entry] = {
         ("Scale by hand meanwhile: the policy takes the number as it finds it.",),
     ),
     "TiphysScalingPartlyMeasured": Entry(
-        "For a quarter of an hour some windows have lacked something: a running pod or kubelet without samples, a source of series that fell "
-        "silent, two scrapes of one pod that do not agree, or a warning of Prometheus, Thanos or Mimir about its own answer.",
+        "For a quarter of an hour some windows have lacked something: a running pod or kubelet without samples, a source of series that "
+        "fell silent, two scrapes of one pod that do not agree, or a warning of Prometheus, Thanos or Mimir about its own answer.",
         "Workloads grow, but do not shrink: they cost more than they need to.",
         (
             "`kubectl get scp -A`, then `kubectl describe scp NAME`: the message of MetricsAvailable names what is missing.",

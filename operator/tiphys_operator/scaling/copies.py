@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from tiphys_operator.scaling.series import Series
 
@@ -68,7 +68,7 @@ def _falls(series: Series, begin_s: float, end_s: float) -> bool:
     """Whether some value is smaller than the one before it, from the last sample at the begin to the first after the end."""
     first, last = bisect_right(series.times_s, begin_s) - 1, bisect_left(series.times_s, end_s)
     values = series.values[max(first, 0) : last + 1]
-    return any(after < before for before, after in zip(values, values[1:], strict=False))
+    return any(after < before for before, after in pairwise(values))
 
 
 def _own(series: Series) -> tuple[tuple[str, str], ...]:

@@ -48,8 +48,6 @@ class Scope:
     """When each running pod started, by name."""
     running: Running | None = None
     """More about them."""
-    max_fall: float = 1.0
-    """Largest share by which the load may have fallen from one window to the next, until another window says so, too."""
 
     @property
     def pods(self) -> Running:
@@ -89,8 +87,8 @@ def measure(readings: Readings, scope: Scope, count: int, former: Presence | Non
     wanted = scope.target_s * scope.per_second
     edge = next((e for e in edges if math.isfinite(e) and abs(e - wanted) <= _EDGE_TOLERANCE * wanted), None)
     if edge is None or not math.isinf(edges[-1]):
-        named = ", ".join(f"{e:g}" for e in edges[:12])
-        return Measured(problem=ScalingReason.NO_BUCKET_EDGE, message=f"{wanted:g} is no edge of the histogram: it has {named}")
+        first = ", ".join(f"{e:g}" for e in edges[:12])
+        return Measured(problem=ScalingReason.NO_BUCKET_EDGE, message=f"{wanted:g} is no edge of the histogram: it has {first}")
     end_s = newest_s(readings.buckets) or 0.0
     begin_s = end_s - scope.length_s
     former = former or Presence()
