@@ -16,6 +16,7 @@ from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient, T
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.scaling.seen import HISTORY, RECENT
 from tiphys_models.scaling.state import Window
+from tiphys_operator.scaling.copies import largest, told_once
 from tiphys_operator.scaling.measured import Measured, Readings, Scope, believed, measure
 from tiphys_operator.scaling.presence import Presence, Running
 from tiphys_operator.scaling.raising import Glimpse, glimpse
@@ -119,7 +120,9 @@ class WindowReader:
         except Unavailable as error:
             log.debug("a look between windows failed", extra={"fields": {"error": str(error)}})
             return None
-        return glimpse(completed[0], flying[0], self._source.pod_label, names, self._windows[-1].at_s)
+        since_s = self._windows[-1].at_s
+        once, _ = told_once(completed[0], since_s)
+        return glimpse(once, largest(flying[0]), self._source.pod_label, names, since_s)
 
     def _take(self, windows: Sequence[Window], length_s: float, *, complete: bool) -> bool:
         """Keep those that are new, as far as they are believed; whether there was one."""

@@ -14,6 +14,7 @@ from tiphys_models.domain.quantity import rfc3339
 
 SCRAPE_S = 5
 CPU_MS = 2.0
+IN_FLIGHT = "requests_in_flight"
 Labels = Callable[[str, int], Mapping[str, str]]
 
 
@@ -88,7 +89,8 @@ class FleetPrometheus:
         for name, target in self.targets.items():
             if pods and name not in pods.group(1).split("|"):
                 continue
-            result += self._series(metric, name, target, self.clock.now_s() - span)
+            found = self._series(metric, name, target, self.clock.now_s() - span)
+            result += [row for row in found if 'le="+Inf"' not in rest or row["metric"]["le"] == "+Inf"]
         answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
         return answer | ({"warnings": self.warnings} if self.warnings else {})
 
@@ -100,6 +102,8 @@ class FleetPrometheus:
             own, samples = [dict(self.labels(name, target.number))], [(t, 1.0) for t, _ in target.times]
         elif metric == "container_cpu_usage_seconds_total":
             own, samples = [{"pod": name, "job": "kubelet"}], target.kubelet
+        elif metric == IN_FLIGHT:
+            own, samples = [dict(self.labels(name, target.number))], [(t, 5.0) for t, _ in target.times]
         else:
             return []
         recent = [(t, v) for t, v in samples if t > since_s]

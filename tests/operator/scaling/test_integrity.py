@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.operator.scaling.fleet import SHAPES, Fleet
+from tests.operator.scaling.fleet import IN_FLIGHT, SHAPES, Fleet
 from tests.operator.scaling.harness import Life
 from tests.operator.scaling.small import policy
 from tiphys_models.clients.prometheus import PrometheusClient
@@ -175,6 +175,20 @@ async def test_a_pod_scraped_twice_counts_once(shape: str) -> None:
     found = await read(reader(fleet), fleet)
     assert found.partial == ()
     assert found.windows[-1].arrived == pytest.approx(600 * 15)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_look_between_windows_counts_a_pod_scraped_twice_once(shape: str) -> None:
+    fleet = Fleet(shape, pods=4, rate=600.0, metrics={"inFlight": IN_FLIGHT})
+    fleet.prometheus.copies = ({}, {"job": "again"})
+    own = reader(fleet)
+    found = await read(own, fleet)
+    assert found.windows[-1].in_flight == 20.0
+    fleet.pass_s(5)
+    pods = [pod for obj in fleet.kube.pods.values() if (pod := pod_of(obj)) is not None]
+    seen = await own.look(cast("PrometheusClient", fleet.prometheus), pods)
+    assert seen is not None
+    assert (round(seen.rate), seen.in_flight) == (600, 20.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
