@@ -1,11 +1,12 @@
-"""Metrics that steer, on a real Prometheus: what is scraped twice counts once, and who has not the wanted labels is not believed."""
+"""Metrics that steer, on a real Prometheus: what is scraped twice counts once, whoever lacks the wanted labels is not believed, and what
+is scraped no more is missed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TypeVar
@@ -16,13 +17,19 @@ from e2e.conftest import wait_until
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.options import PrometheusOptions, ScrapeJob
 from tiphys_cli.cluster.prometheus import query
+from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, PrometheusClient, Provenance
+from tiphys_models.domain.quantity import rfc3339
 from tiphys_models.features.prometheus import ReadingTable
 from tiphys_models.features.schema import COLUMN
+from tiphys_operator.scaling.reader import WindowReader
+from tiphys_operator.scaling.workload import ScaledPod, pod_of
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.programs("prometheus")]
 T = TypeVar("T")
 WINDOW_S = 8
+RATE = 20.0
+"""Requests a second of each proxy."""
 HONEST, TENANT = "node-exporter", "some-pod"
 
 
@@ -41,6 +48,8 @@ def exporter(factor: float) -> Iterator[str]:
                 f"node_context_switches_total {7 * age_s:.4f}",
             ]
             lines += [f"node_load1 {1.5 * factor}", f'tiphys_runtime_idle_instances{{function="d/f"}} {2 * factor:.0f}']
+            mesh = 'reporter="destination",destination_workload="web",destination_workload_namespace="shop"'
+            lines += [f'istio_request_duration_milliseconds_bucket{{{mesh},le="{le}"}} {RATE * age_s:.4f}' for le in ("400", "+Inf")]
             lines += [
                 f'tiphys_runtime_call_profile{{function="d/f",quantity="{quantity}"}} {factor}'
                 for quantity in ("warm_seconds", "cold_seconds", "warm_core_seconds", "cold_core_seconds", "parallelism")
@@ -128,3 +137,48 @@ def test_prometheus_is_asked_for_no_more_series_than_are_read(prometheus: str) -
     assert len(found["data"]["result"]) == 10
     with pytest.raises(AnswerTooLarge, match="more than 9 series"):
         ask(prometheus, lambda client: client.ranges(selector), HELD, AnswerLimits(series=9))
+
+
+def proxy_pod(name: str) -> ScaledPod:
+    began = rfc3339(time.time() - 600)
+    metadata = {"uid": name, "name": name, "namespace": "shop", "resourceVersion": "1"}
+    status = {"phase": "Running", "startTime": began, "conditions": [{"type": "Ready", "status": "True"}]}
+    found = pod_of({"metadata": metadata, "spec": {"containers": []}, "status": status})
+    assert found is not None
+    return found
+
+
+def test_a_proxy_that_is_scraped_no_more_is_missed_before_its_load_is(local: LocalCluster) -> None:
+    names = ["web-0", "web-1", "web-2"]
+    spec = ScalingPolicySpec.model_validate(
+        {
+            "targetRef": {"kind": "Deployment", "name": "web"},
+            "objective": {"latencyMilliseconds": 400, "metrics": {"preset": "istio"}},
+            "horizontal": {},
+            "intervalSeconds": 5,
+        }
+    )
+    full = len(names) * RATE * spec.interval_seconds
+    with ExitStack() as stack:
+        last = ExitStack()
+        urls = [*(stack.enter_context(exporter(1.0)) for _ in names[1:]), last.enter_context(exporter(1.0))]
+        jobs = tuple(ScrapeJob(n, url, {"pod": n, "namespace": "shop"}) for n, url in zip(names, urls, strict=True))
+        url = local.start_prometheus(PrometheusOptions(jobs=jobs, name="proxies"))
+        stack.callback(local.stop_process, "proxies")
+        wait_until(lambda: len(query(url, "count_over_time(up[20s]) >= 18")) == 3, 60, "samples of all three")
+
+        async def missed() -> tuple[str, ...]:
+            reader, pods = WindowReader(spec, "shop", "main"), [proxy_pod(name) for name in names]
+            async with PrometheusClient(url, window_s=60) as client:
+                found = await reader.read(client, pods, time.time())
+                assert (found.problem, found.partial) == (None, ())
+                await asyncio.to_thread(last.close)
+                for _ in range(30):
+                    await asyncio.sleep(0.5)
+                    found = await reader.read(client, pods, time.time())
+                    if found.partial:
+                        return found.partial
+                    assert found.windows[-1].arrived > 0.9 * full
+            return ()
+
+        assert asyncio.run(missed()) == ("no samples of web-2",)
