@@ -115,7 +115,7 @@ def test_who_is_asked_and_believed_about_metrics_reaches_the_processes(monkeypat
         "tenant": {"header": "X-Scope-OrgID", "value": "{namespace}|platform", "url": "http://proxy:8080/{namespace}"},
     }
     rendered = render(
-        {"extender": {"prometheus": told}, "operator": {"scaling": {"answers": {"maxMebibytes": 2, "maxSeries": 5000000 // 5}}}}
+        {"extender": {"prometheus": told}, "operator": {"scaling": {"answers": {"maxBytes": 2_000_000, "maxSeries": 1_000_000}}}}
     )
     for name in ("operator", "extender"):
         for key, value in environment(process_of(rendered, name)).items():
@@ -126,7 +126,7 @@ def test_who_is_asked_and_believed_about_metrics_reaches_the_processes(monkeypat
     assert extender.prometheus_runtime_matchers == told["runtimeMatchers"]
     assert (operator.prometheus_tenant_header, operator.prometheus_tenant) == ("X-Scope-OrgID", "{namespace}|platform")
     assert operator.prometheus_tenant_url == "http://proxy:8080/{namespace}"
-    assert (operator.answer_max_bytes, operator.answer_max_series) == (2 << 20, 1_000_000)
+    assert (operator.answer_max_bytes, operator.answer_max_series) == (2_000_000, 1_000_000)
 
 
 @pytest.mark.parametrize("mode", MODES)
