@@ -36,7 +36,7 @@ from tiphys_extender.watches import Watches
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.prometheus import Asker, PrometheusClient, Provenance
 from tiphys_models.domain.clock import Clock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.logs import set_up
@@ -188,7 +188,13 @@ class Parts:
             self._jobs.append(readings.run)
         elif settings.prometheus_url:
             prometheus = await stack.enter_async_context(
-                PrometheusClient(settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label)
+                PrometheusClient(
+                    settings.prometheus_url,
+                    window_s=settings.scrape_window_s,
+                    node_label=settings.node_label,
+                    asker=Asker(settings.prometheus_headers),
+                    provenance=Provenance(settings.prometheus_node_matchers, settings.prometheus_runtime_matchers),
+                )
             )
             self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tiphys_models.clients.prometheus_settings import Headers, Labels
 from tiphys_models.domain.errors import InvalidInput
 
 PREFIX = "TIPHYS_EXTENDER_"
@@ -38,6 +39,11 @@ class Settings(BaseSettings):
     )
     snapshot: OptionalPath = Field(default=None, description="Snapshot file to answer from, instead of an API server.")
     prometheus_url: str = Field(default="", description="Where node readings come from; empty: there are none.")
+    prometheus_headers: Headers = Field(default_factory=dict, description="Headers of every query, as JSON.")
+    prometheus_node_matchers: Labels = Field(default_factory=dict, description="Labels that node-exporter's series must have, as JSON.")
+    prometheus_runtime_matchers: Labels = Field(
+        default_factory=dict, description="Labels that function runtimes' series must have (idle instances, call profiles), as JSON."
+    )
     readings_file: OptionalPath = Field(
         default=None, description="Snapshot file whose readings count as fresh for ever, instead of Prometheus: for benchmarks."
     )

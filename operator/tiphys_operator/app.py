@@ -13,7 +13,7 @@ from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.prometheus import AnswerLimits, Asker, PrometheusClient, Provenance
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.binding.loop import BindingLoop
@@ -51,6 +51,24 @@ _PROMETHEUS_S = 2.0
 _FIRST_PULL_S = 3.0
 
 
+def prometheus_of(settings: Settings) -> PrometheusClient:
+    """The one that select and scaling ask."""
+    return PrometheusClient(
+        settings.prometheus_url,
+        window_s=settings.scrape_window_s,
+        node_label=settings.node_label,
+        timeout_s=_PROMETHEUS_S,
+        limits=AnswerLimits(settings.answer_max_bytes, settings.answer_max_series),
+        asker=Asker(
+            settings.prometheus_headers,
+            settings.prometheus_tenant_header,
+            settings.prometheus_tenant,
+            settings.prometheus_tenant_url,
+        ),
+        provenance=Provenance(node=settings.prometheus_node_matchers),
+    )
+
+
 class Operator:
     """Everything of one process, put together."""
 
@@ -75,9 +93,7 @@ class Operator:
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
         if settings.prometheus_url:
-            self._prometheus = PrometheusClient(
-                settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
-            )
+            self._prometheus = prometheus_of(settings)
         self._transitions = TransitionLog()
         self._reader: DecisionReader | None = None
         if settings.extender_url:

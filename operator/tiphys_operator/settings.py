@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tiphys_models.clients.prometheus_settings import HeaderName, Headers, Labels, OfNamespace
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_operator.binding.addresses import networks_of
 from tiphys_operator.scaling.reach import Reach
@@ -89,6 +90,15 @@ class Settings(BaseSettings):
     prometheus_url: str = Field(
         default="", description="Nodes' CPU use for select (empty: what pods request counts), and requests for scaling (empty: it holds)."
     )
+    prometheus_headers: Headers = Field(default_factory=dict, description="Headers of every query, as JSON.")
+    prometheus_tenant_header: HeaderName = Field(default="", description="Header that tells the tenant of a ScalingPolicy; empty: none.")
+    prometheus_tenant: OfNamespace = Field(default="{namespace}", description="Its value; {namespace} is the policy's.")
+    prometheus_tenant_url: OfNamespace = Field(
+        default="", description="Address that ScalingPolicies are measured at, instead; {namespace} is the policy's."
+    )
+    prometheus_node_matchers: Labels = Field(default_factory=dict, description="Labels that node-exporter's series must have, as JSON.")
+    answer_max_bytes: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30, description="Longest answer of Prometheus that is read.")
+    answer_max_series: int = Field(default=20_000, ge=10, le=1_000_000, description="Most series in one.")
     scrape_window_s: int = Field(default=60, ge=1, le=3600, description="Window of rates.")
     node_label: str = Field(default="node", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label that holds the node's name.")
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")

@@ -165,6 +165,13 @@ OPERATOR_CASES: dict[str, Case] = {
         {f'tiphys_operator_binding_errors_total{{{OP},reason="summary-failed"}}': "0x20 3x40"},
         {"reason": "summary-failed"},
     ),
+    "TiphysScalingPartlyMeasured": Case(
+        {f"tiphys_operator_scaling_partial{{{OP}}}": "2x30"},
+        "20m",
+        "Windows of 2 ScalingPolicies are incomplete: nothing of theirs shrinks until that is mended.",
+        {f"tiphys_operator_scaling_partial{{{OP}}}": "2x10 0x1 2x10"},
+        {},
+    ),
     "TiphysScalingRolledBack": Case(
         {f"tiphys_operator_scaling_rolled_back{{{OP}}}": "2x30"},
         "10m",

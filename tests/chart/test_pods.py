@@ -110,6 +110,29 @@ def process_of(rendered: Render, name: str) -> Manifest:
     return process
 
 
+def test_who_is_asked_and_believed_about_metrics_reaches_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "url": "http://prometheus:9090",
+        "headers": {"X-Team": 'it\'s "us"'},
+        "nodeMatchers": {"job": "node-exporter"},
+        "runtimeMatchers": {"namespace": "faas"},
+        "tenant": {"header": "X-Scope-OrgID", "value": "{namespace}|platform", "url": "http://proxy:8080/{namespace}"},
+    }
+    rendered = render(
+        {"extender": {"prometheus": told}, "operator": {"scaling": {"answers": {"maxBytes": 2_000_000, "maxSeries": 1_000_000}}}}
+    )
+    for name in ("operator", "extender"):
+        for key, value in environment(process_of(rendered, name)).items():
+            monkeypatch.setenv(key, value)
+    operator, extender = OperatorSettings(), ExtenderSettings()
+    assert operator.prometheus_headers == extender.prometheus_headers == told["headers"]
+    assert operator.prometheus_node_matchers == extender.prometheus_node_matchers == told["nodeMatchers"]
+    assert extender.prometheus_runtime_matchers == told["runtimeMatchers"]
+    assert (operator.prometheus_tenant_header, operator.prometheus_tenant) == ("X-Scope-OrgID", "{namespace}|platform")
+    assert operator.prometheus_tenant_url == "http://proxy:8080/{namespace}"
+    assert (operator.answer_max_bytes, operator.answer_max_series) == (2_000_000, 1_000_000)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "settings", "prefix"), [("operator", OperatorSettings, "TIPHYS_OPERATOR_"), ("extender", ExtenderSettings, "TIPHYS_EXTENDER_")]

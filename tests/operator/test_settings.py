@@ -23,6 +23,16 @@ def test_empty_paths_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings().models_dir is None
 
 
+def test_labels_headers_and_tenants_of_prometheus_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIPHYS_OPERATOR_PROMETHEUS_NODE_MATCHERS", '{"job": "node-exporter"}')
+    monkeypatch.setenv("TIPHYS_OPERATOR_PROMETHEUS_HEADERS", "")
+    monkeypatch.setenv("TIPHYS_OPERATOR_PROMETHEUS_TENANT", "{namespace}|platform")
+    settings = read_settings()
+    assert settings.prometheus_node_matchers == {"job": "node-exporter"}
+    assert settings.prometheus_headers == {}
+    assert settings.prometheus_tenant == "{namespace}|platform"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -35,6 +45,12 @@ def test_empty_paths_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
         ("LOG_LEVEL", "loud", "TIPHYS_OPERATOR_LOG_LEVEL"),
         ("PROBE_ALLOW", "10.0.0.0/8,everything", "TIPHYS_OPERATOR_PROBE_ALLOW"),
         ("PROBE_CIDRS", "10.0.0.1/8", "TIPHYS_OPERATOR_PROBE_CIDRS"),
+        ("PROMETHEUS_HEADERS", "X-Scope: a", "TIPHYS_OPERATOR_PROMETHEUS_HEADERS.*no JSON"),
+        ("PROMETHEUS_HEADERS", '{"X-Scope": "a\\r\\nHost: b"}', "TIPHYS_OPERATOR_PROMETHEUS_HEADERS.*no header"),
+        ("PROMETHEUS_NODE_MATCHERS", '{"job=\\"x\\"": "a"}', "TIPHYS_OPERATOR_PROMETHEUS_NODE_MATCHERS.*no name of a label"),
+        ("PROMETHEUS_TENANT", "{namespace.__class__}", "TIPHYS_OPERATOR_PROMETHEUS_TENANT.*only {namespace}"),
+        ("PROMETHEUS_TENANT_HEADER", "X Scope", "TIPHYS_OPERATOR_PROMETHEUS_TENANT_HEADER"),
+        ("ANSWER_MAX_BYTES", "0", "TIPHYS_OPERATOR_ANSWER_MAX_BYTES"),
         ("NAMESPACE", "", "TIPHYS_OPERATOR_NAMESPACE"),
         ("LEASE_DURATION_S", "10", "LEASE_DURATION_S > RENEW_S"),
         ("RETRY_S", "9", "RENEW_S > 1.2"),

@@ -164,6 +164,14 @@ def alerts() -> list[Alert]:
             "{{ $value | humanize }} windows in 10 minutes without a decision, reason {{ $labels.reason }}: what is there stays.",
         ),
         Alert(
+            "TiphysScalingPartlyMeasured",
+            "warning",
+            "15m",
+            f"max({_P}_partial) > 0",
+            "Workloads do not shrink because only a part of them is measured",
+            "Windows of {{ $value }} ScalingPolicies are incomplete: nothing of theirs shrinks until that is mended.",
+        ),
+        Alert(
             "TiphysScalingObjectiveMissed",
             "warning",
             "15m",
@@ -215,8 +223,26 @@ ENTRIES: dict[str, Entry] = {
             "`SeriesMissing`, `NoBucketEdge`: do the histogram's name, labels and edges match `spec.objective`?",
             "`SamplesStale`: is the scrape interval at most half of `spec.intervalSeconds`?",
             "`PrometheusUnreachable`: `extender.prometheus.url` of the chart, and its NetworkPolicy.",
+            "`AnswerTooLarge`: the policy's histogram has more series or samples than `operator.scaling.answers` allows: `matchers` can "
+            "choose fewer, a recording rule can drop labels.",
         ),
         ("Scale by hand meanwhile: the policy takes the number as it finds it.",),
+    ),
+    "TiphysScalingPartlyMeasured": Entry(
+        "For a quarter of an hour some windows have lacked something: a running pod or kubelet without samples, a source of series that "
+        "fell silent, two scrapes of one pod that do not agree, or a warning of Prometheus, Thanos or Mimir about its own answer.",
+        "Workloads grow, but do not shrink: they cost more than they need to.",
+        (
+            "`kubectl get scp -A`, then `kubectl describe scp NAME`: the message of MetricsAvailable names what is missing.",
+            '`no samples of POD`: is it scraped? `up{namespace="NAMESPACE", pod="POD"}` in Prometheus, and its page of targets.',
+            "`no CPU of POD`: is the kubelet of its node scraped?",
+            "`told more than once`: two jobs scrape the pod, and what they tell differs.",
+            "`Prometheus says`: a store or shard did not answer.",
+        ),
+        (
+            "Mend the scrape. A pod that will never be scraped again can be deleted: what is expected falls with it.",
+            "Two scrapes: `spec.objective.metrics.matchers: {job: ONE}` chooses one of them.",
+        ),
     ),
     "TiphysScalingObjectiveMissed": Entry(
         "More than a tenth of the requests of all scaled workloads took longer than their objective.",

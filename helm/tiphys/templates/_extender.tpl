@@ -89,6 +89,18 @@
   value: {{ int64 .Values.extender.maxNames | quote }}
 - name: TIPHYS_EXTENDER_PROMETHEUS_URL
   value: {{ .Values.extender.prometheus.url | quote }}
+{{- with .Values.extender.prometheus.headers }}
+- name: TIPHYS_EXTENDER_PROMETHEUS_HEADERS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- with .Values.extender.prometheus.nodeMatchers }}
+- name: TIPHYS_EXTENDER_PROMETHEUS_NODE_MATCHERS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- with .Values.extender.prometheus.runtimeMatchers }}
+- name: TIPHYS_EXTENDER_PROMETHEUS_RUNTIME_MATCHERS
+  value: {{ toJson . | quote }}
+{{- end }}
 - name: TIPHYS_EXTENDER_SCRAPE_WINDOW_S
   value: {{ .Values.extender.prometheus.scrapeWindowSeconds | quote }}
 - name: TIPHYS_EXTENDER_READINGS_INTERVAL_S

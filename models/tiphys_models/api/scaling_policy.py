@@ -55,12 +55,21 @@ class LatencyMetrics(Api):
     histogram: MetricName | None = Field(default=None, description="Name of another histogram, without _bucket.")
     unit: Literal["seconds", "milliseconds"] | None = Field(default=None, description="Unit of its bucket edges.")
     matchers: Annotated[dict[LabelName, Annotated[str, StringConstraints(max_length=253)]], BeforeValidator(without_nulls)] = Field(
-        default_factory=dict, max_length=16, description="Labels its series must have beside those of the preset, exactly."
+        default_factory=dict,
+        max_length=16,
+        description=("Labels its series must have beside those of the preset, exactly. That of the namespace is always the policy's own."),
     )
     pod_label: LabelName | None = Field(default=None, description="Label that holds the pod's name.")
     in_flight: MetricName | None = Field(
         default=None,
         description="Gauge of requests that were taken and not yet answered. Without it a growing queue is seen only once it is served.",
+    )
+    max_fall_percent: Percent = Field(
+        default=50,
+        description=(
+            "By how much of itself the measured load may fall from one window to the next; more is believed once a second complete window "
+            "tells it. 100: at once. Default 50."
+        ),
     )
 
 

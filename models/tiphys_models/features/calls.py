@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.features.promql import held_to
 
-PROFILE_QUERY = "max by (function, quantity) (tiphys_runtime_call_profile)"
-"""What a function runtime reports of its functions; `function` is `namespace/name` as in `function_of`, `quantity` one of
-`PROFILE_QUANTITIES`."""
 PROFILE_QUANTITIES = ("warm_seconds", "cold_seconds", "warm_core_seconds", "cold_core_seconds", "parallelism")
+
+
+def profile_query(provenance: Mapping[str, str]) -> str:
+    """What function runtimes report of their functions; `function` is `namespace/name` as in `function_of`, `quantity` one of
+    `PROFILE_QUANTITIES`."""
+    return f"max by (function, quantity) ({held_to('tiphys_runtime_call_profile', provenance)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class Outcome:
     """Whether something that was not possible kept it from growing, or from shrinking."""
     held: ScalingReason | None = None
     message: str = ""
+    missing: tuple[str, ...] = ()
+    """What was not measured, in words."""
     state: ScalingState | None = None
     """What the agent saw; None if it was not asked."""
     action: str = ""
@@ -89,7 +91,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         return _held(record, memory, window, ScalingReason.CAPACITY_UNKNOWN, why)
     memory = memory.model_copy(update={"request_cpu_microseconds": round(cpu_ms * 1000)})
     memory = _too_large(_not_created(memory, view, spec, now_s), view, here, now_s)
-    space = room(spec, view.target, view.shape, view.pods, here.cpu_milli, view.place, memory.blocked, window, view.measured.silent, now_s)
+    space = room(spec, view.target, view.shape, view.pods, here.cpu_milli, view.place, memory.blocked, window, view.measured.partial, now_s)
     state = _state(policy, spec, view, here, space, cpu_ms, now_s)
     if state.stale:
         age_s = f"{now_s - window.at_s:.0f} s old" if window is not None else "missing"
@@ -117,7 +119,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         memory = stepped(memory, here, applied, now_s)
         phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
         decision = decision.model_copy(update={"phase": phase})
-    return Outcome(decision, memory, window, limits, masked, state=state, action=wanted.action)
+    return Outcome(decision, memory, window, limits, masked, missing=view.measured.partial, state=state, action=wanted.action)
 
 
 def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import SCALING_PATH
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.leases import LeaseLost
@@ -182,7 +183,7 @@ class ScalingLoop:
             self._said[path] = str(error)
 
     def _report(self) -> None:
-        states, conflicts, decisions, latencies, rolled_back = [], [], [], [], 0
+        states, conflicts, decisions, latencies, rolled_back, partial = [], [], [], [], 0, 0
         for policy in self._cluster.policies.values():
             conditions = {c.type: c for c in policy.status.conditions}
             ready, conflict = conditions.get("Ready"), conditions.get("Conflict")
@@ -190,6 +191,8 @@ class ScalingLoop:
             if conflict is not None and conflict.status != "False":
                 conflicts.append(conflict.reason)
             rolled_back += policy.status.memory.rolled_back is not None
+            measured = conditions.get("MetricsAvailable")
+            partial += measured is not None and measured.reason == ScalingReason.METRICS_PARTIAL
             last = policy.status.last_decision
             if last is not None and policy.spec is not None and policy.spec.mode != "Off":
                 decisions.append(last)
@@ -198,6 +201,7 @@ class ScalingLoop:
         self._metrics.count(states, conflicts)
         self._metrics.sizes(decisions, latencies)
         self._metrics.rolled_back.set(rolled_back)
+        self._metrics.partial.set(partial)
 
 
 async def _all(jobs: Iterable[Awaitable[None]]) -> None:

@@ -21,6 +21,7 @@ SIZES = ("current", "wanted", "applied")
 VERDICTS = ("good", "missed", "empty")
 HOLDS = (
     ScalingReason.PROMETHEUS_UNREACHABLE,
+    ScalingReason.ANSWER_TOO_LARGE,
     ScalingReason.SERIES_MISSING,
     ScalingReason.SAMPLES_STALE,
     ScalingReason.SAMPLES_UNUSABLE,
@@ -78,6 +79,7 @@ class ScalingMetrics:
         )
         self.rollbacks = Counter(f"{p}_rollbacks", "How often the rule took over from an agent that was worse.", registry=r)
         self.rolled_back = Gauge(f"{p}_rolled_back", "ScalingPolicies whose rule decides instead of their agent.", registry=r)
+        self.partial = Gauge(f"{p}_partial", "ScalingPolicies whose last window was measured in part: nothing shrinks.", registry=r)
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,9 @@ from typing import Any
 _RARE = 1.5
 """Samples further apart than so many windows are rare."""
 _BORN_SLACK_S = 2.0
+_LARGEST = 1e15
+"""More requests or seconds were never counted: their sums would leave what a status can hold."""
+_TOLD, _TOLD_CHARS = 3, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Series:
     @property
     def usable(self) -> bool:
         """Whether it can be a counter or a gauge of requests."""
-        return all(math.isfinite(v) and v >= 0 for v in self.values)
+        return all(0 <= v <= _LARGEST for v in self.values)
 
     def at(self, time_s: float) -> float | None:
         """The last value at that time; None before the first."""
@@ -65,6 +67,14 @@ class Series:
 def newest_s(series: Sequence[Series]) -> float | None:
     """Time of the newest sample."""
     return max((s.times_s[-1] for s in series), default=None)
+
+
+def warnings_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a server says of an answer that may be only a part of the whole: Prometheus, Thanos and Mimir; VictoriaMetrics."""
+    said = [
+        f"Prometheus says: {' '.join(str(text).split())[:_TOLD_CHARS]}" for key in ("warnings", "infos") for text in answer.get(key) or ()
+    ]
+    return (*said[:_TOLD], *(["Prometheus says: the answer is partial"] if answer.get("isPartial") is True else []))
 
 
 def parse_matrix(answer: Mapping[str, Any]) -> list[Series]:

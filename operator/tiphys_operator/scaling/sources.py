@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
+from tiphys_models.features.promql import matchers as _matchers
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +18,24 @@ class Preset:
     """Units of its bucket edges in a second."""
     pod_label: str
     """Empty: series are not told apart by pod."""
+    tenancy: str
+    """Label that holds the namespace of the pods that were asked: a policy sees series of its own namespace, whatever its spec says."""
     matchers: Mapping[str, str]
-    """With {namespace}, {name} and {kind}, the last in lower case."""
+    """With {name} and {kind}, the last in lower case."""
 
 
-_OF_PODS = {"namespace": "{namespace}"}
 PRESETS: Mapping[str, Preset] = {
-    "tiphys": Preset("http_request_duration_seconds", 1.0, "pod", _OF_PODS),
-    "otel": Preset("http_server_request_duration_seconds", 1.0, "pod", _OF_PODS),
+    "tiphys": Preset("http_request_duration_seconds", 1.0, "pod", "namespace", {}),
+    "otel": Preset("http_server_request_duration_seconds", 1.0, "pod", "namespace", {}),
     "istio": Preset(
         "istio_request_duration_milliseconds",
         1000.0,
         "",
+        "destination_workload_namespace",
         # each request is counted at both ends
-        {"reporter": "destination", "destination_workload": "{name}", "destination_workload_namespace": "{namespace}"},
+        {"reporter": "destination", "destination_workload": "{name}"},
     ),
-    "linkerd": Preset("response_latency_ms", 1000.0, "", {"direction": "inbound", "namespace": "{namespace}", "{kind}": "{name}"}),
+    "linkerd": Preset("response_latency_ms", 1000.0, "", "namespace", {"direction": "inbound", "{kind}": "{name}"}),
 }
 
 
@@ -44,6 +47,8 @@ class Source:
     per_second: float
     pod_label: str
     matchers: Mapping[str, str]
+    extra: Mapping[str, str]
+    """Those that the spec adds to the preset's."""
     in_flight: str
     namespace: str
     pods: str
@@ -69,6 +74,10 @@ class Source:
         """Requests taken and not yet answered; empty if there is no such gauge."""
         return _query(self.in_flight, self.matchers, self.pod_label, pods, span_s) if self.in_flight else ""
 
+    def up(self, pods: Sequence[str], span_s: float) -> str:
+        """Whether scrapes of the pods succeed; empty where a pod without samples is missed in any case."""
+        return "" if self.pod_label else _query("up", {**self.extra, "namespace": self.namespace}, "pod", pods, span_s)
+
     def cpu(self, metric: str, pods: Sequence[str], container: str, span_s: float) -> str:
         """A counter of cAdvisor."""
         return _query(metric, {"namespace": self.namespace, "container": container}, "pod", pods, span_s)
@@ -77,14 +86,16 @@ class Source:
 def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> Source:
     """The preset with what the spec overrides."""
     preset = PRESETS[metrics.preset]
-    words = {"namespace": namespace, "name": target.name, "kind": target.kind.lower()}
+    words = {"name": target.name, "kind": target.kind.lower()}
     matchers = {key.format(**words): value.format(**words) for key, value in preset.matchers.items()}
     per_second = preset.per_second if metrics.unit is None else 1000.0 if metrics.unit == "milliseconds" else 1.0
     return Source(
         histogram=metrics.histogram or preset.histogram,
         per_second=per_second,
         pod_label=preset.pod_label if metrics.pod_label is None else metrics.pod_label,
-        matchers=matchers | dict(metrics.matchers),
+        # the namespace last: whoever may write a policy may not read another namespace's series through it
+        matchers=matchers | dict(metrics.matchers) | {preset.tenancy: namespace},
+        extra={key: value for key, value in metrics.matchers.items() if key not in (*matchers, preset.tenancy)},
         in_flight=metrics.in_flight or "",
         namespace=namespace,
         pods=_literal(target.name) + ("-[0-9]+" if target.kind == "StatefulSet" else "-[a-z0-9]+-[a-z0-9]{5}"),
@@ -100,14 +111,6 @@ def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Seque
     return f"{metric}{{{','.join(parts)}}}[{round(span_s * 1000)}ms]"
 
 
-def _matchers(labels: Mapping[str, str]) -> list[str]:
-    return [f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items())]
-
-
 def _literal(name: str) -> str:
     """In a pattern: the only special character that a pod's name may hold is the dot."""
     return name.replace(".", "\\\\.")
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -29,6 +29,7 @@ _WARNINGS = frozenset(
         ScalingReason.SAMPLES_STALE,
         ScalingReason.SAMPLES_UNUSABLE,
         ScalingReason.NO_BUCKET_EDGE,
+        ScalingReason.ANSWER_TOO_LARGE,
         ScalingReason.OWNED_BY_HPA,
         ScalingReason.OWNED_BY_VPA,
         ScalingReason.OWNED_BY_KEDA,
@@ -151,6 +152,9 @@ def _metrics(finding: Finding) -> Verdict:
         return Verdict(_KIND.METRICS_AVAILABLE, "Unknown", ScalingReason.NOT_DECIDED_YET, "nothing was measured")
     if outcome.held is not None:
         return Verdict(_KIND.METRICS_AVAILABLE, "False", outcome.held, f"{outcome.message}: what is there stays")
+    if outcome.missing:
+        message = f"{'; '.join(outcome.missing)}: nothing shrinks"
+        return Verdict(_KIND.METRICS_AVAILABLE, "True", ScalingReason.METRICS_PARTIAL, message[:MESSAGE_MAX])
     return Verdict(_KIND.METRICS_AVAILABLE, "True", ScalingReason.METRICS_FRESH, "the last window was measured")
 
 

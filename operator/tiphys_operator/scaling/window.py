@@ -17,7 +17,7 @@ from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import LastDecision, Size
 from tiphys_models.api.scaling_transition import Transition
 from tiphys_models.clients.kube import ApiError
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.prometheus import PrometheusClient, Turns
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
 from tiphys_models.domain.quantity import timestamp_s
@@ -69,7 +69,7 @@ class WindowRunner:
     ) -> None:  # fmt: skip
         self._shelf, self._transitions, self._reach = shelf, transitions, reach
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
-        self._actor = Actor(hands, cluster, metrics, clock)
+        self._actor, self._turns = Actor(hands, cluster, metrics, clock), Turns(1)
         self._metrics, self._clock, self._on_written = metrics, clock, on_written
 
     async def run(self, policy: ScalingSeen, running: Running) -> None:
@@ -171,7 +171,7 @@ class WindowRunner:
         if not same or former is None or running.chosen.agent is not former.agent:
             running.judge = judge_of(running.chosen.agent, spec)
         if not same or running.reader is None:
-            running.reader = WindowReader(spec, policy.namespace, shape.container)
+            running.reader = WindowReader(spec, policy.namespace, shape.container, self._turns)
             running.generation = policy.generation
         return None
 

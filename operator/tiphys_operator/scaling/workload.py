@@ -60,6 +60,10 @@ class ScaledPod:
     started_s: float | None
     resize: Resize
     resize_since_s: float | None
+    address: str = ""
+    """Its IP address, once it has one."""
+    restarts: int = 0
+    """Of all its containers."""
 
     def container(self, name: str | None) -> ContainerCpu | None:
         """By name; without one, the first."""
@@ -157,6 +161,8 @@ def pod_of(obj: Mapping[str, Any]) -> ScaledPod | None:
         started_s=timestamp_s(status.get("startTime")),
         resize=resize,
         resize_since_s=since,
+        address=str(status.get("podIP") or ""),
+        restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
     )
 
 

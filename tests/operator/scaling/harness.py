@@ -128,7 +128,7 @@ class Prometheus:
     def __init__(self, clock: ManualClock) -> None:
         self.clock, self.down, self.frozen_s = clock, False, 0.0
 
-    async def ranges(self, promql: str) -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         if self.down:
             raise Unavailable("refused")
         end = self.frozen_s or self.clock.now_s() - 2

@@ -22,7 +22,7 @@ class Jumping(Prometheus):
     arriving, answered = 100.0, 40.0
     """Of every pod, a second, after the jump."""
 
-    async def ranges(self, promql: str) -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         found = await super().ranges(promql)
         if self.down or self.frozen_s or not (promql.startswith("requests_in_flight") or "+Inf" in promql):
             return found

@@ -66,7 +66,7 @@ class Asked(Prometheus):
         super().__init__(clock)
         self.asked = list[str]()
 
-    async def ranges(self, promql: str) -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         if not promql.startswith("sum("):
             self.asked.append(promql)
         return await super().ranges(promql)

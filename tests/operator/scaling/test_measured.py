@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
 from tiphys_operator.scaling.measured import Readings, Scope, measure, request_cpu_ms
 from tiphys_operator.scaling.series import Series
-from tiphys_operator.scaling.sources import source_of
+from tiphys_operator.scaling.sources import PRESETS, source_of
 
 END = 1000.0
 
@@ -126,6 +127,7 @@ def test_a_restarted_operator_reads_past_windows_too() -> None:
     [
         (Readings(()), ScalingReason.SERIES_MISSING),
         (Readings((Series({"le": "+Inf"}, (END,), (math.nan,)),)), ScalingReason.SAMPLES_UNUSABLE),
+        (Readings((Series({"le": "+Inf"}, (END,), (1e300,)),)), ScalingReason.SAMPLES_UNUSABLE),
         (Readings(buckets(1, 1), used=(Series({}, (END,), (-1.0,)),)), ScalingReason.SAMPLES_UNUSABLE),
         (Readings((counter(1, le="0.5"), counter(1, le="+Inf"))), ScalingReason.NO_BUCKET_EDGE),
         (Readings((counter(1, le="0.4"),)), ScalingReason.NO_BUCKET_EDGE),
@@ -152,6 +154,35 @@ def test_cpu_of_a_request_is_learned_from_windows_that_kept_the_objective() -> N
     assert request_cpu_ms([drowned], 0.9, 2.0) == 2.0
     assert request_cpu_ms([drowned], 0.9, None) == pytest.approx(0.3), "at least so much"
     assert request_cpu_ms([window(used_cpu_m=None)], 0.9, None) is None
+
+
+HOSTILE = {
+    "namespace": "victim", "destination_workload_namespace": "victim", "destination_workload": "", "reporter": "", "direction": "",
+    "deployment": "", "pod": "", "le": "+Inf", 'exported_namespace': 'victim"} or {namespace="victim',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pod_label", [None, "pod", "namespace", "destination_workload_namespace", "le"])
+@pytest.mark.parametrize("keys", [*([key] for key in HOSTILE), list(HOSTILE)], ids=str)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_matcher_leads_a_policy_out_of_its_own_namespace(preset: Any, keys: list[str], pod_label: str | None) -> None:
+    metrics = LatencyMetrics(
+        preset=preset,
+        matchers={key: HOSTILE[key] for key in keys},
+        pod_label=pod_label,
+        histogram="apiserver_request_duration_seconds",
+        in_flight="victims_gauge",
+    )
+    source, names = source_of(metrics, TargetRef(kind="Deployment", name="web"), "shop"), ["web-1"]
+    own = f'{PRESETS[preset].tenancy}="shop"'
+    for query in (source.buckets(names, 30), source.completed(names, 30), source.flight(names, 30), source.past(9, 15)):
+        selector = query[query.index("{") + 1 :]
+        labels = [part.partition("=")[0] for part in re.split(r",(?=[a-z_]+[=!])", selector)]
+        assert own in selector
+        # twice would still be both; once, as ours, leaves nothing to argue about
+        assert labels.count(PRESETS[preset].tenancy) == 1 + (pod_label == PRESETS[preset].tenancy)
+    for query in (source.cpu("container_cpu_usage_seconds_total", names, "main", 30), source.up(names, 30)):
+        assert not query or ('namespace="shop"' in query and not re.search('[{,]namespace="victim"', query))
 
 
 def test_presets_name_series_and_pods_exactly() -> None:

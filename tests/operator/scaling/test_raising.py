@@ -189,3 +189,15 @@ def test_old_samples_say_nothing() -> None:
 
 def test_looks_come_five_to_a_window_and_never_more_often_than_every_second() -> None:
     assert [look_every_s(spec_of(policy(intervalSeconds=s))) for s in (5, 15, 60)] == [1.0, 3.0, 12.0]
+
+
+NUMBERS = st.one_of(st.floats(0, 1e12), st.sampled_from([0.0, 1e-300, 1e15]))
+
+
+@given(rate=NUMBERS, waiting=NUMBERS, cpu=st.sampled_from([50, 100, 200, 400]), replicas=st.integers(1, 10))
+def test_whatever_a_look_sees_nothing_gets_smaller(rate: float, waiting: float, cpu: int, replicas: int) -> None:
+    pods = tuple(pod(f"web-{n}", cpu=f"{cpu}m") for n in range(replicas))
+    made = outcome(Glimpse(NOW_S, rate, waiting), view(measured(), target(replicas), pods))
+    if made is not None:
+        assert made.decision.applied.replicas == made.decision.former.replicas == replicas
+        assert made.decision.applied.cpu_milli > made.decision.former.cpu_milli

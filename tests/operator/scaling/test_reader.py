@@ -6,7 +6,7 @@ import math
 from typing import Any, cast
 
 from tests.operator.scaling.small import NOW_S, pod, policy
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.scaling.reader import WindowReader
 
@@ -21,7 +21,7 @@ class Prometheus:
     def __init__(self) -> None:
         self.now_s, self.queries, self.past, self.down = START, list[str](), dict[float, float](), False
 
-    async def ranges(self, promql: str) -> Any:
+    async def ranges(self, promql: str, *_: Any) -> Any:
         self.queries.append(promql)
         if self.down:
             raise Unavailable("refused")
@@ -98,3 +98,30 @@ async def test_a_pod_that_just_went_is_still_asked_for() -> None:
     assert 'pod=~"web-1|web-2"' in prometheus.queries[-1]
     await own.read(cast("PrometheusClient", prometheus), [pod("web-1")], NOW_S + 4 * L)
     assert 'pod=~"web-1"' in prometheus.queries[-1]
+
+
+class Crowded(Prometheus):
+    """It has more to say about many windows than is read, or about any."""
+
+    def __init__(self, most_ms: int) -> None:
+        super().__init__()
+        self.most_ms = most_ms
+
+    async def ranges(self, promql: str, *rest: Any) -> Any:
+        if "bucket" in promql and not promql.startswith("sum(") and int(promql.rpartition("[")[2].removesuffix("ms]")) > self.most_ms:
+            self.queries.append(promql)
+            raise AnswerTooLarge("Prometheus sent more than 8 MiB for one query")
+        return await super().ranges(promql, *rest)
+
+
+async def test_a_first_look_at_many_windows_that_is_too_long_becomes_one_at_the_last() -> None:
+    found = await read(reader(), Crowded(most_ms=60_000))
+    assert (found.problem, len(found.windows)) == (None, 1)
+
+
+async def test_an_answer_that_is_too_long_holds_with_a_reason_of_its_own() -> None:
+    prometheus, own = Crowded(most_ms=60_000), reader()
+    await read(own, prometheus)
+    prometheus.most_ms = 0
+    found = await read(own, prometheus)
+    assert (found.problem, len(found.windows)) == ("AnswerTooLarge", 1)
