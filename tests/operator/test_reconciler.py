@@ -61,7 +61,15 @@ async def loop() -> AsyncIterator[Loop]:
         permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator", "tiphys-selection"), metrics)
         health = Health(clock, lease, 60.0)
         reconciler = Reconciler(
-            Observer(client, ModelShelf(None), LearnedCheck(client, "tiphys-system", None), None, "tiphys", clock),
+            Observer(
+                client,
+                ModelShelf(None),
+                LearnedCheck(client, "tiphys-system", None, metrics.objects),
+                None,
+                "tiphys",
+                clock,
+                metrics.objects,
+            ),
             Writer(client, lease, metrics, clock),
             None,
             permissions,

@@ -13,6 +13,7 @@ from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.binding.metrics import BindingMetrics
 from tiphys_operator.binding.probes import Probes
 from tiphys_operator.binding.rounds import Rounds
+from tiphys_operator.guard import ObjectGuard
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +21,12 @@ log = logging.getLogger(__name__)
 class Prober:
     """One task a site. What a site answers is told at once when it is news."""
 
-    def __init__(self, probes: Probes, metrics: BindingMetrics, clock: Clock, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, probes: Probes, metrics: BindingMetrics, clock: Clock, on_news: Callable[[], None],
+        guard: ObjectGuard, name_of: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
         self._probes, self._metrics, self._clock, self._on_news = probes, metrics, clock, on_news
+        self._guard, self._name_of = guard, name_of
         self._tasks: dict[str, tuple[Probe, asyncio.Task[None]]] = {}
         self._rounds: dict[str, Rounds] = {}
 
@@ -37,7 +42,7 @@ class Prober:
         for uid, probe in wanted.items():
             if uid not in self._tasks:
                 rounds = self._rounds[uid] = Rounds()
-                self._tasks[uid] = probe, asyncio.create_task(self._probe(probe, rounds))
+                self._tasks[uid] = probe, asyncio.create_task(self._probe(uid, probe, rounds))
 
     def check(self) -> None:
         """Raise what ended a task: a site that nobody probes any more would look well for ever."""
@@ -51,19 +56,29 @@ class Prober:
         self.follow({})
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _probe(self, probe: Probe, rounds: Rounds) -> None:
+    async def _probe(self, uid: str, probe: Probe, rounds: Rounds) -> None:
         # sites that were declared together should not be asked together for ever
         await asyncio.sleep(random.uniform(0.0, min(0.5, probe.interval_seconds)))  # noqa: S311
         while True:
             since_s = self._clock.monotonic_s()
-            try:
-                round_trip_ms = await self._probes.round_trip_ms(probe)
-            except Unavailable as error:
-                news = rounds.missed(str(error))
-                self._metrics.probes["missed"].inc()
-            else:
-                news = rounds.answered(round_trip_ms, self._clock.now_s())
-                self._metrics.probes["answered"].inc()
-            if news:
-                self._on_news()
+            with self._guard.over("InferenceSite", self._name_of(uid), str(probe)) as trip:
+                await self._once(probe, rounds)
+            if trip.error is not None:
+                # a site that nobody probes any more would look well for ever
+                self._miss(rounds, f"the probe itself failed: {trip.message}")
             await asyncio.sleep(max(probe.interval_seconds - (self._clock.monotonic_s() - since_s), 0.0))
+
+    async def _once(self, probe: Probe, rounds: Rounds) -> None:
+        try:
+            round_trip_ms = await self._probes.round_trip_ms(probe)
+        except Unavailable as error:
+            self._miss(rounds, str(error))
+            return
+        self._metrics.probes["answered"].inc()
+        if rounds.answered(round_trip_ms, self._clock.now_s()):
+            self._on_news()
+
+    def _miss(self, rounds: Rounds, why: str) -> None:
+        self._metrics.probes["missed"].inc()
+        if rounds.missed(why):
+            self._on_news()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from tiphys_models.domain.errors import TiphysError
 from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
 from tiphys_operator.scaling.workload import NodeRoom, ScaledPod, Target, node_of, pod_of
-
-_UNREADABLE = (TiphysError, TypeError, AttributeError, ValueError, KeyError)
 
 
 class ScalingCluster:
@@ -19,30 +15,54 @@ class ScalingCluster:
     def __init__(self) -> None:
         self.policies: dict[str, ScalingSeen] = {}
         self.nodes: dict[str, NodeRoom] = {}
-        self.used_m: defaultdict[str, int] = defaultdict(int)
-        """CPU that unfinished pods ask for, by node."""
+        self.used_m: dict[str, int] = {}
+        """CPU that unfinished pods ask for, by node; only nodes of which some is asked for."""
         self._pods: dict[str, ScaledPod] = {}
-        self._by_namespace: defaultdict[str, dict[str, ScaledPod]] = defaultdict(dict)
+        self._by_namespace: dict[str, dict[str, ScaledPod]] = {}
+        self._uids: dict[str, set[str]] = {}
+
+    def pods_kept(self) -> int:
+        """Pods in memory."""
+        return len(self._pods)
 
     def owned(self, target: Target) -> tuple[ScaledPod, ...]:
         """Unfinished pods of a workload that are not being deleted, oldest first."""
-        found = [p for p in self._by_namespace[target.namespace].values() if not p.deleting and target.owns(p)]
+        found = [p for p in self._by_namespace.get(target.namespace, {}).values() if not p.deleting and target.owns(p)]
         return tuple(sorted(found, key=lambda p: (p.started_s or float("inf"), p.name)))
 
     def put_pod(self, pod: ScaledPod | None, uid: str) -> None:
         """Added, changed, or gone (None)."""
         former = self._pods.pop(uid, None)
         if former is not None:
-            self.used_m[former.node] -= former.request_m
-            self._by_namespace[former.namespace].pop(uid, None)
+            self._use(former.node, -former.request_m)
+            there = self._by_namespace[former.namespace]
+            del there[uid]
+            if not there:
+                del self._by_namespace[former.namespace]
         if pod is not None:
             self._pods[uid] = pod
-            self.used_m[pod.node] += pod.request_m
-            self._by_namespace[pod.namespace][uid] = pod
+            self._use(pod.node, pod.request_m)
+            self._by_namespace.setdefault(pod.namespace, {})[uid] = pod
+
+    def _use(self, node: str, request_m: int) -> None:
+        if used_m := self.used_m.pop(node, 0) + request_m:
+            self.used_m[node] = used_m
 
     def pod_uids(self) -> set[str]:
         """Of all that are known."""
         return set(self._pods)
+
+    def uids_in(self, namespace: str) -> set[str]:
+        """Policies of a namespace."""
+        return self._uids.get(namespace, set())
+
+    def drop_policy(self, uid: str) -> None:
+        """It is gone."""
+        if (former := self.policies.pop(uid, None)) is not None:
+            left = self._uids[former.namespace]
+            left.discard(uid)
+            if not left:
+                del self._uids[former.namespace]
 
     def put_policy(self, obj: dict[str, Any]) -> bool:
         """Take an object unless a newer one is known; whether what the user wants of it changed."""
@@ -51,22 +71,19 @@ class ScalingCluster:
         if former is not None and _number(former.version) > _number(seen.version):
             return False
         self.policies[seen.uid] = seen
+        self._uids.setdefault(seen.namespace, set()).add(seen.uid)
         return former is None or (former.generation, former.paused, former.deleting) != (seen.generation, seen.paused, seen.deleting)
 
 
 class PodSink:
-    """Pods into the cluster; one that cannot be read is none of ours."""
+    """Pods into the cluster; of one that cannot be read, what was read before stays."""
 
     def __init__(self, cluster: ScalingCluster, on_change: Callable[[str], None]) -> None:
         self._cluster, self._on_change = cluster, on_change
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed."""
-        try:
-            pod = pod_of(obj)
-        except _UNREADABLE:
-            return
-        self._cluster.put_pod(pod, obj["metadata"]["uid"])
+        self._cluster.put_pod(pod_of(obj), obj["metadata"]["uid"])
         self._on_change(obj["metadata"]["namespace"])
 
     def drop(self, obj: dict[str, Any]) -> None:
@@ -87,10 +104,7 @@ class NodeSink:
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed."""
-        try:
-            node = node_of(obj)
-        except _UNREADABLE:
-            return
+        node = node_of(obj)
         self._names[obj["metadata"]["uid"]] = node.name
         self._cluster.nodes[node.name] = node
 
@@ -118,13 +132,13 @@ class PolicySink:
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""
-        self._cluster.policies.pop(obj["metadata"]["uid"], None)
+        self._cluster.drop_policy(obj["metadata"]["uid"])
         self._on_change(obj["metadata"]["uid"])
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""
         for uid in set(self._cluster.policies) - uids:
-            del self._cluster.policies[uid]
+            self._cluster.drop_policy(uid)
             self._on_change(uid)
 
 

@@ -19,6 +19,7 @@ _FREE = (LimitReason.DESIRED_WITHIN_RANGE, LimitReason.WITHIN_TOLERANCE)
 _WARNINGS = frozenset(
     {
         ScalingReason.INVALID_SPEC,
+        ScalingReason.INTERNAL_ERROR,
         ScalingReason.TARGET_NOT_FOUND,
         ScalingReason.TARGET_UNREADABLE,
         ScalingReason.TARGET_UNFIT,

@@ -89,6 +89,10 @@ class WindowRunner:
             return
         await self._decide(policy, spec, target, running)
 
+    async def tell(self, policy: ScalingSeen, reason: ScalingReason, message: str) -> None:
+        """Say that a window came to nothing, and why."""
+        await self._tell(policy, Finding(reason, message))
+
     async def align(self, policy: ScalingSeen, running: Running) -> None:
         """Bring pods that started or were delayed to the size that is in force, between two windows."""
         spec, status = policy.spec, policy.status
