@@ -235,10 +235,9 @@ class DecisionReader:
 
     async def _guarded(self, address: _Address) -> _Served | None:
         """One log, whatever is in it."""
-        served: _Served | None = None
-        with self._tried(str(address)):
+        with self._tried(str(address)) as trip:
             served = await self._visit(address)
-        return served
+        return None if trip.error is not None else served
 
     def _tried(self, where: str) -> contextlib.AbstractContextManager[Trip]:
         return self._guard.over("DecisionLog", where, "") if self._guard is not None else caught()
