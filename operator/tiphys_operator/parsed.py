@@ -29,6 +29,6 @@ def status_or_empty(obj: Mapping[str, Any], model: type[Status]) -> Status:
 
 
 def generation_of(metadata: Mapping[str, Any]) -> int:
-    """The object's generation; 0 where it has none."""
+    """The object's generation; 0 where it has none that can be one."""
     value = metadata.get("generation")
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < 2**63 else 0

@@ -32,7 +32,7 @@ def slice_of(obj: dict[str, Any]) -> Slice:
     family = obj["addressType"]
     # a condition that is not set counts as ready: the API says so
     ready = [e["addresses"][0] for e in obj.get("endpoints") or () if (e.get("conditions") or {}).get("ready") is not False]
-    return Slice((metadata["namespace"], service), family, tuple(_with_port(address, family, port) for address in ready))
+    return Slice((metadata["namespace"], service), family, tuple(_with_port(address, family, port) for address in ready if address))
 
 
 def ready_addresses(slices: Iterable[Slice]) -> tuple[str, ...]:

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tiphys_models.api.inference_site import SITES_PATH, InferenceSiteStatus
 from tiphys_models.api.model_variant import VARIANTS_PATH, ModelVariantStatus
@@ -37,6 +39,7 @@ from tiphys_operator.binding.verdicts import (
     variant_status,
 )
 from tiphys_operator.events import EventWrite
+from tiphys_operator.guard import attempted
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.pace import SoonAgain, again_in_s
 from tiphys_operator.verdicts import former
@@ -55,6 +58,7 @@ _SAID_MAX = 1024
 _WRITES_AT_ONCE = 8
 _QUIET = frozenset({SiteReason.NOT_PROBED, VariantReason.SITE_UNREACHABLE, StreamReason.RECOVERING, StreamReason.DISABLED})
 """No Event tells of these: nothing happened, somebody did it on purpose, or another object's Event has told already."""
+Made = TypeVar("Made")
 _Status = InferenceSiteStatus | ModelVariantStatus | StreamPolicyStatus
 
 
@@ -143,36 +147,46 @@ class BindingLoop:
             self._metrics.show(cluster.sites.all(), cluster.variants.all(), cluster.policies.all())
 
     async def _site(self, site: SiteObject, limit: asyncio.Semaphore) -> None:
-        with self._guard.over(site.kind, site.key, site.version) as trip:
-            status = site_status(site, self._prober.rounds(site.uid), self._access_site, self._clock.now_s())
-        if trip.error is not None:
-            status = failed_site(site, trip.message, self._clock.now_s())
-        if status != measured_here(site.status, self._access_site):
+        def judged() -> InferenceSiteStatus:
+            return site_status(site, self._prober.rounds(site.uid), self._access_site, self._clock.now_s())
+
+        status = self._found(site, judged, partial(failed_site, site))
+        if status is not None and status != measured_here(site.status, self._access_site):
             await self._write(self._cluster.sites, site, status, limit)
 
     async def _variant(self, variant: VariantObject, limit: asyncio.Semaphore) -> None:
-        with self._guard.over(variant.kind, variant.key, variant.version) as trip:
+        def judged() -> ModelVariantStatus:
             spec, ready = variant.spec, None
             synced = self._slice_watch is not None and self._slice_watch.synced.is_set()
             if spec is not None and spec.endpoint.service is not None and synced:
                 ready = self._slices.ready(variant.namespace, spec.endpoint.service.name)
             site = self._cluster.site(variant.namespace, spec.site) if spec is not None else None
-            status = variant_status(variant, site, ready, self._clock.now_s())
-        if trip.error is not None:
-            status = failed_variant(variant, trip.message, self._clock.now_s())
-        if status != variant.status:
+            return variant_status(variant, site, ready, self._clock.now_s())
+
+        status = self._found(variant, judged, partial(failed_variant, variant))
+        if status is not None and status != variant.status:
             await self._write(self._cluster.variants, variant, status, limit)
 
     async def _policy(self, policy: PolicyObject, governors: Mapping[tuple[str, str], PolicyObject], limit: asyncio.Semaphore) -> None:
-        with self._guard.over(policy.kind, policy.key, policy.version) as trip:
-            spec = policy.spec
-            place = (policy.namespace, spec.access_site if spec is not None else "")
-            summary = self._summaries.of(*place)
-            status = policy_status(policy, self._cluster.site(*place), governors.get(place), summary, self._clock.now_s())
-        if trip.error is not None:
-            status = failed_policy(policy, trip.message, self._clock.now_s())
-        if status != policy.status:
+        def judged() -> StreamPolicyStatus:
+            place = (policy.namespace, policy.spec.access_site if policy.spec is not None else "")
+            site, summary = self._cluster.site(*place), self._summaries.of(*place)
+            return policy_status(policy, site, governors.get(place), summary, self._clock.now_s())
+
+        status = self._found(policy, judged, partial(failed_policy, policy))
+        if status is not None and status != policy.status:
             await self._write(self._cluster.policies, policy, status, limit)
+
+    def _found(
+        self, seen: SiteObject | VariantObject | PolicyObject, judged: Callable[[], Made], failed: Callable[[str, float], Made]
+    ) -> Made | None:
+        """The status that an object should have; of one that trips us up, what says so, and None if not even that can be said."""
+        made: Made | None = None
+        with self._guard.over(seen.kind, seen.key, seen.version) as trip:
+            made = judged()
+        if trip.error is not None:
+            made, _ = attempted(lambda: failed(trip.message, self._clock.now_s()))
+        return made
 
     async def _write(self, objects: Objects[Seen], seen: Seen, status: _Status, limit: asyncio.Semaphore) -> None:
         if (pause := self._pauses.get(seen.uid)) is not None and self._clock.monotonic_s() < pause.until_s:

@@ -63,7 +63,9 @@ def errors(made: Running, kind: str) -> float:
 
 NO_MANAGER = [{"fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": "2026-01-01T00:00:00Z"}]
 HARMLESS: dict[str, dict[str, Any]] = {
-    "an entry of managed fields without a manager": {"metadata": deployment()["metadata"] | {"namespace": "tenant", "managedFields": NO_MANAGER}},
+    "an entry of managed fields without a manager": {
+        "metadata": deployment()["metadata"] | {"namespace": "tenant", "managedFields": NO_MANAGER}
+    },
     "a CPU limit of 1e400": {"spec": deployment(cpu="1e400")["spec"]},
 }
 
