@@ -70,6 +70,8 @@ class OperatorMetrics:
             "tiphys_operator_permission_missing", "1: RBAC denies it, and what needs it is off.", ["verb", "resource"], registry=r
         )
         self.objects = ObjectGuard(r)
+        self._ages = _LoopAges()
+        r.register(self._ages)
         self.watch_restarts = Counter(
             "tiphys_operator_watch_restarts", "Watches that ended by a mistake and were started again.", ["watch"], registry=r
         )
@@ -114,8 +116,8 @@ class OperatorMetrics:
                 self.policies.labels(mode, ready).set(counts.get((mode, ready), 0))
 
     def show_loops(self, beats: Heartbeats) -> None:
-        """From now on, tell when each loop last did its work."""
-        self.registry.register(_LoopAges(beats))
+        """From now on, tell when each of these loops last did its work."""
+        self._ages.beats = beats
 
     def active_candidates(self, active: Sequence[str]) -> None:
         """Count all candidates anew."""
@@ -138,12 +140,12 @@ class OperatorMetrics:
 class _LoopAges(Collector):
     """Read when Prometheus asks: an age that a loop had to write itself would stand still with it."""
 
-    def __init__(self, beats: Heartbeats) -> None:
-        self._beats = beats
+    def __init__(self) -> None:
+        self.beats: Heartbeats | None = None
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One gauge with a loop a label value."""
         ages = GaugeMetricFamily("tiphys_operator_loop_age_seconds", "How long ago each loop last did its work.", labels=["loop"])
-        for loop, age_s in self._beats.ages_s().items():
+        for loop, age_s in (self.beats.ages_s() if self.beats is not None else {}).items():
             ages.add_metric([loop], age_s)
         yield ages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiphys_cli.observability import binding, scaling
+from tiphys_cli.observability import binding, loops, scaling
 from tiphys_cli.observability.alerts import alerts
 from tiphys_cli.observability.rules import Alert, Entry
 
@@ -323,6 +323,7 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("Mend the platform's client, or set `binder.leaseSeconds` to the length of its longest calls.",),
     ),
+    **loops.ENTRIES,
     **scaling.ENTRIES,
     **binding.ENTRIES,
 }

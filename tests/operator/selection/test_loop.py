@@ -157,7 +157,7 @@ async def test_what_was_learned_is_waited_for_and_the_wait_is_told(monkeypatch: 
         assert made.overdue_s() < 0
 
 
-async def test_a_watch_that_dies_again_and_again_ends_the_loop_even_before_its_first_list(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_first_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_BACKOFF_START_S", 0.01)
     monkeypatch.setattr(watches, "_BACKOFF_MAX_S", 0.02)
     kube = Kube()
