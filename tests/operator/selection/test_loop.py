@@ -223,3 +223,24 @@ async def test_missing_weights_are_told_and_the_loop_goes_on(monkeypatch: pytest
             patched.undo()
             await until(lambda: made.found()["a/p"].status)
             assert made.found()["a/p"].problem == ""
+
+
+async def test_whatever_one_policys_interval_raises_the_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, metrics = Kube(), OperatorMetrics()
+
+    def trips(memory: Memory, route: Any, *parts: Any) -> Any:
+        if route.name == "q":
+            raise AttributeError("nobody foresaw it")
+        return run_interval(memory, route, *parts)
+
+    monkeypatch.setattr(loop_module, "run_interval", trips)
+    other = selecting()
+    assert other.route is not None
+    bad = replace(other, uid="uid-q", name="q", route=replace(other.route, name="q", uid="uid-q"))
+    async with running(kube, selecting(), metrics=metrics) as made:
+        made.see([bad, selecting()])
+        await until(lambda: "nobody foresaw it" in made.found()["a/q"].problem)
+        await until(lambda: made.found()["a/p"].status)
+        assert metrics.registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "SchedulingPolicy"}) == 1
+        first = made.found()["a/p"].status
+        await until(lambda: made.found()["a/p"].status != first)
