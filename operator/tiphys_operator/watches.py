@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 WATCH_LATE_S = 240.0
 """The API server sends a bookmark about every minute, and a silent connection is given up after 75 s."""
+_REFUSED = (403, 404)
 _LOOK_S = 5.0
 _BACKOFF_START_S, _BACKOFF_MAX_S = 0.5, 30.0
 _ENDS_MAX = 8
@@ -62,7 +63,7 @@ class Watches:
         guarded = GuardedSink(kind, sink, self._metrics.objects)
 
         def failed(where: str, error: Unavailable) -> None:
-            if isinstance(error, ApiError):
+            if isinstance(error, ApiError) and error.status in _REFUSED:
                 self._beats.beat(name)  # a refusal is an answer: the watch lives, and missing rights have a metric of their own
             self._on_error(where, error)
 

@@ -108,7 +108,7 @@ def test_a_stateful_set_that_keeps_two_revisions_on_purpose_is_not_rolling_out(
 
 
 def test_a_setter_of_replicas_without_a_name_is_nobody() -> None:
-    fields = [{"fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": None}]
+    fields: list[dict[str, object]] = [{"fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": None}]
     assert target(metadata={"managedFields": fields}).manager == ""
 
 
