@@ -97,11 +97,19 @@ def fed(kind: str, sink: Sink, works: Callable[[dict[str, Any]], bool]) -> None:
 
 def test_pods_into_scaling() -> None:
     cluster = ScalingCluster()
-    fed("Pod", PodSink(cluster, lambda _: None), lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed") or cluster.pods_kept() > 0)
+    for number, namespace in enumerate(("shop", "default")):  # there pods are kept whole, elsewhere only their load
+        policy = healthy("ScalingPolicy", number)
+        policy["metadata"]["namespace"] = namespace
+        cluster.put_policy(policy)
+
+    def works(pod: dict[str, Any]) -> bool:
+        return pod["status"]["phase"] in ("Succeeded", "Failed") or pod["metadata"]["uid"] in cluster.pod_uids()
+
+    fed("Pod", PodSink(cluster, lambda _: None), works)
     assert all(type(used_m) is int and 0 <= used_m < MOST_MILLI * 100_000 for used_m in cluster.used_m.values())
     for uid in cluster.pod_uids():
         cluster.put_pod(None, uid)
-    assert (cluster.used_m, cluster.pods_kept()) == ({}, 0), "what pods used is given back exactly"
+    assert (cluster.used_m, cluster.pod_uids()) == ({}, set()), "what pods used is given back exactly"
 
 
 def test_pods_into_selection() -> None:

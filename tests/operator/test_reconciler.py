@@ -481,3 +481,18 @@ async def test_a_server_that_asks_to_be_left_alone_is_asked_so_seldom(loop: Loop
     await asyncio.sleep(1.6)
     assert asked == 1
     running.cancel()
+
+
+@pytest.mark.parametrize("code", [400, 410])
+async def test_an_artifact_that_cannot_be_fetched_is_one_models_own_trouble(loop: Loop, tmp_path: Path, code: int) -> None:
+    for name in ("bad", "m"):
+        config_map, model = published(tmp_path, name)
+        loop.server.add_config_map(config_map)
+        loop.server.add_model(name, OWN, **model["spec"])
+    loop.server.fault = refuse(code, part=loop.server.models[OWN, "bad"]["spec"]["weights"]["configMap"]["name"])
+    assert await loop.reconciler.reconcile()
+
+    def accepted(name: str) -> str:
+        return str(loop.server.models[OWN, name]["status"]["conditions"][0]["reason"])
+
+    assert (accepted("bad"), accepted("m")) == ("Unreadable", "Accepted")

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
 from tiphys_operator.scaling.workload import NodeRoom, ScaledPod, Target, node_of, pod_of
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """All that is kept of a pod in whose namespace nothing is scaled."""
+
+    namespace: str
+    node: str
+    request_m: int
+
+
 class ScalingCluster:
-    """What the watches have shown; sinks write, the loop reads."""
+    """What the watches have shown; sinks write, the loop reads. Pods are kept whole only in namespaces with policies."""
 
     def __init__(self) -> None:
         self.policies: dict[str, ScalingSeen] = {}
@@ -20,10 +31,38 @@ class ScalingCluster:
         self._pods: dict[str, ScaledPod] = {}
         self._by_namespace: dict[str, dict[str, ScaledPod]] = {}
         self._uids: dict[str, set[str]] = {}
+        self._loads: dict[str, _Load] = {}
+        self._whole: set[str] = set()
+        """Namespaces whose pods are kept whole from now on."""
+        self._unread: set[str] = set()
+        """Those of them whose pods were seen before that, and must be read once."""
 
     def pods_kept(self) -> int:
-        """Pods in memory."""
+        """Pods that are kept whole."""
         return len(self._pods)
+
+    def unread(self) -> frozenset[str]:
+        """Namespaces of policies whose pods are not known yet: nothing may be decided there."""
+        return frozenset(self._unread)
+
+    def keeps_whole(self, namespace: str) -> bool:
+        """Whether pods of this namespace may be scaled."""
+        return namespace in self._whole
+
+    def put_load(self, uid: str, namespace: str, node: str, request_m: int) -> None:
+        """Take what a pod asks for on its node, and nothing else of it."""
+        self.put_pod(None, uid)
+        # a hundred thousand pods share a few thousand names
+        self._loads[uid] = _Load(sys.intern(namespace), sys.intern(node), request_m)
+        self._use(node, request_m)
+
+    def is_load(self, uid: str) -> bool:
+        """Whether only that is known of it."""
+        return uid in self._loads
+
+    def have_read(self, namespace: str) -> None:
+        """All pods of the namespace were read."""
+        self._unread.discard(namespace)
 
     def owned(self, target: Target) -> tuple[ScaledPod, ...]:
         """Unfinished pods of a workload that are not being deleted, oldest first."""
@@ -32,6 +71,8 @@ class ScalingCluster:
 
     def put_pod(self, pod: ScaledPod | None, uid: str) -> None:
         """Added, changed, or gone (None)."""
+        if (load := self._loads.pop(uid, None)) is not None:
+            self._use(load.node, -load.request_m)
         former = self._pods.pop(uid, None)
         if former is not None:
             self._use(former.node, -former.request_m)
@@ -50,7 +91,7 @@ class ScalingCluster:
 
     def pod_uids(self) -> set[str]:
         """Of all that are known."""
-        return set(self._pods)
+        return set(self._pods) | set(self._loads)
 
     def uids_in(self, namespace: str) -> set[str]:
         """Policies of a namespace."""
@@ -63,6 +104,10 @@ class ScalingCluster:
             left.discard(uid)
             if not left:
                 del self._uids[former.namespace]
+                self._whole.discard(former.namespace)
+                self._unread.discard(former.namespace)
+                for pod_uid, pod in list(self._by_namespace.get(former.namespace, {}).items()):
+                    self.put_load(pod_uid, pod.namespace, pod.node, pod.request_m)
 
     def put_policy(self, obj: dict[str, Any]) -> bool:
         """Take an object unless a newer one is known; whether what the user wants of it changed."""
@@ -72,6 +117,10 @@ class ScalingCluster:
             return False
         self.policies[seen.uid] = seen
         self._uids.setdefault(seen.namespace, set()).add(seen.uid)
+        if seen.namespace not in self._whole:
+            self._whole.add(seen.namespace)
+            if any(load.namespace == seen.namespace for load in self._loads.values()):
+                self._unread.add(seen.namespace)
         return former is None or (former.generation, former.paused, former.deleting) != (seen.generation, seen.paused, seen.deleting)
 
 
@@ -83,12 +132,21 @@ class PodSink:
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed."""
-        self._cluster.put_pod(pod_of(obj), obj["metadata"]["uid"])
+        pod, uid = pod_of(obj), obj["metadata"]["uid"]
+        if pod is None or self._cluster.keeps_whole(pod.namespace):
+            self._cluster.put_pod(pod, uid)
+        else:
+            self._cluster.put_load(uid, pod.namespace, pod.node, pod.request_m)
         self._on_change(obj["metadata"]["namespace"])
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""
         self._cluster.put_pod(None, obj["metadata"]["uid"])
+
+    def read(self, obj: dict[str, Any]) -> None:
+        """A pod of a namespace that is read once: what the watch has shown since is newer, and what it has dropped is gone."""
+        if self._cluster.is_load(obj["metadata"]["uid"]):
+            self.put(obj)
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""

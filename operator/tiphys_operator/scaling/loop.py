@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import OrderedDict
@@ -45,6 +46,7 @@ _AT_ONCE, _OF_ONE_NAMESPACE = 12, 8
 _LONGEST_S = 120.0
 """Of a window. What it has not finished by then its intent tells the next one."""
 _MODELS_S = 5.0
+_READ_AGAIN_S = 5.0
 _SAID_MAX = 1024
 _REFUSED_CONTENT = (400, 413, 422)
 """What the API server says of a body that it cannot take: the object's fault, not the server's."""
@@ -57,17 +59,19 @@ class ScalingLoop:
         self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, shelf: AgentShelf, transitions: TransitionLog,
         prometheus: PrometheusClient | None = None, *, beats: Heartbeats | None = None, rng: random.Random | None = None,
     ) -> None:  # fmt: skip
-        self._all_metrics, self._metrics, self._clock = metrics, metrics.scaling, clock
+        self._client, self._all_metrics, self._metrics, self._clock = client, metrics, metrics.scaling, clock
         self._beats = beats if beats is not None else Heartbeats(clock)
         self._cluster, self._shelf = ScalingCluster(), shelf
         self._changed = asyncio.Event()
+        self._pod_sink = PodSink(self._cluster, self._pod_changed)
         self._watches = Watches(LOOP, client, clock, metrics, self._beats, self._watch_failed, self._changed.set)
         self._runner = WindowRunner(
             Hands(client, writer, metrics, clock), writer, self._cluster, prometheus, self._metrics, clock, shelf, transitions,
             self._cluster.put_policy,
         )  # fmt: skip
         self._running: dict[str, Running] = {}
-        self._schedule = Schedule(clock, rng if rng is not None else random.Random())  # noqa: S311 - jitter
+        self._rng = rng if rng is not None else random.Random()  # noqa: S311 - jitter
+        self._schedule = Schedule(clock, self._rng)
         self._turns = Turns(_AT_ONCE, _OF_ONE_NAMESPACE, self._changed.set)
         self._unaligned: set[str] = set()
         """Policies near which a pod has changed."""
@@ -83,7 +87,7 @@ class ScalingLoop:
         try:
             while not self._cluster.policies:
                 await self._sleep(_IDLE_S)
-            pods = self._watches.start("Pod", "/api/v1/pods", PodSink(self._cluster, self._pod_changed), _UNFINISHED)
+            pods = self._watches.start("Pod", "/api/v1/pods", self._pod_sink, _UNFINISHED)
             nodes = self._watches.start("Node", "/api/v1/nodes", NodeSink(self._cluster))
             models = self._watches.start("LearnedModel", models_path(self._shelf.namespace), self._shelf)
             await self._watches.synced(pods, nodes)
@@ -109,7 +113,10 @@ class ScalingLoop:
             interval_s = float(policy.spec.interval_seconds) if policy.spec is not None else _IDLE_S
             first_s = 0.0 if self._schedule.knows(uid) else self._first_in_s(policy)
             self._schedule.expect(uid, first_s, interval_s)
-        for uid in self._schedule.due():
+        unread = self._cluster.unread()
+        for namespace in unread:
+            self._turns.start(f"pods of {namespace}", namespace, partial(self._read_pods, namespace))
+        for uid in [uid for uid in self._schedule.due() if policies[uid].namespace not in unread]:
             self._turns.start(uid, policies[uid].namespace, partial(self._window, uid))
         for uid in self._schedule.looks_due():
             if not self._turns.busy(uid):
@@ -130,6 +137,22 @@ class ScalingLoop:
         if trip is not None and trip.error is not None:
             await self._show(policy, trip)
         self._look_again(policy)
+
+    async def _read_pods(self, namespace: str) -> None:
+        """A namespace's pods, once: until it had a policy, only their load was kept."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        try:
+            async with asyncio.timeout(_LONGEST_S), contextlib.aclosing(self._client.pages(path, _UNFINISHED)) as pages:
+                async for page in pages:
+                    for obj in page.get("items") or ():
+                        with self._all_metrics.objects.over_object("Pod", obj):
+                            self._pod_sink.read(obj)
+        except (Unavailable, TimeoutError) as error:
+            self._metrics.errors.labels(ScalingError.API).inc()
+            self._say(path, error)
+            await asyncio.sleep(_READ_AGAIN_S * self._rng.uniform(1.0, 1.25))
+        else:
+            self._cluster.have_read(namespace)
 
     async def _between(self, uid: str, step: Callable[[ScalingSeen, Running], Awaitable[None]]) -> None:
         policy = self._cluster.policies.get(uid)
@@ -209,7 +232,9 @@ class ScalingLoop:
         return max(policy.spec.interval_seconds - age_s, 0.0)
 
     def _next_s(self) -> float:
-        return self._schedule.next_s(self._turns.engaged(), _IDLE_S)
+        unread = self._cluster.unread()
+        waiting = [uid for uid, policy in self._cluster.policies.items() if policy.namespace in unread]
+        return self._schedule.next_s((*self._turns.engaged(), *waiting), _IDLE_S)
 
     async def _sleep(self, at_most_s: float) -> None:
         self._watches.check()

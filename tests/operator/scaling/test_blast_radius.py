@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.operator.scaling.harness import exactly
-from tests.operator.scaling.small import deployment, pod_object
+from tests.operator.scaling.small import deployment, pod_object, policy_object
 from tests.operator.scaling.test_loop import Running, Server, running
 from tiphys_models.clients.kube import ApiError
 from tiphys_operator import watches
+from tiphys_operator.scaling.cluster import PodSink, ScalingCluster
 
 
 class Shared(Server):
@@ -151,3 +152,38 @@ async def test_a_watch_that_dies_for_ever_ends_the_loop_instead_of_leaving_it_wa
     async with running(server) as made:
         with pytest.raises(watches.WatchBroken, match="watch-scaling-pods"):
             await made.until(lambda: False)
+
+
+async def test_pods_are_kept_whole_only_where_something_is_scaled_and_read_once_a_policy_comes() -> None:
+    server = Shared()
+    late, server.bad_policy = server.bad_policy, json.loads(json.dumps(server.policy))
+    for n in range(3):
+        server.pods[f"tenant-{n}"] = pod_object(f"tenant-{n}", metadata={"namespace": "tenant"})
+    async with running(server) as made:
+        await made.until(lambda: server.ready().get("reason") == "Active")
+        cluster = made.loop._cluster
+        assert (cluster.pods_kept(), cluster.used_m) == (2, {"n1": 5 * 50})
+        server.bad_policy = late
+        server.broken_lists["pods"] = 0
+        cluster.put_policy(late)
+        assert cluster.unread() == {"tenant"}
+        made.loop._policy_changed("b")
+        await made.until(lambda: server.ready("bad").get("reason") == "Active")
+        assert (cluster.pods_kept(), cluster.used_m, cluster.unread()) == (5, {"n1": 5 * 50}, frozenset())
+        cluster.drop_policy("b")
+        assert (cluster.pods_kept(), cluster.used_m) == (2, {"n1": 5 * 50})
+        assert server.lists_asked.count("/api/v1/namespaces/tenant/pods") == 1
+
+
+def test_a_pod_that_the_watch_dropped_or_changed_meanwhile_is_not_read_back() -> None:
+    cluster = ScalingCluster()
+    sink = PodSink(cluster, lambda _: None)
+    for name in ("stays", "goes", "moves"):
+        sink.put(pod_object(name))
+    cluster.put_policy(policy_object())
+    sink.drop(pod_object("goes"))
+    sink.put(pod_object("moves", node="n2"))
+    for name in ("stays", "goes", "moves"):
+        sink.read(pod_object(name))
+    cluster.have_read("default")
+    assert (cluster.pod_uids(), cluster.pods_kept(), cluster.used_m) == ({"stays", "moves"}, 2, {"n1": 50, "n2": 50})
