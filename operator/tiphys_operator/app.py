@@ -16,6 +16,7 @@ from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.heartbeats import Heartbeats
 from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.guard import ObjectGuard
@@ -45,6 +46,7 @@ EXIT_FAILED = 1
 _PERMISSIONS_FIRST_S = 10.0
 _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
+_MODELS_LATE_S = 120.0
 _CRD_AGAIN_S = 2.0
 _PULL_S = 10.0
 _PROMETHEUS_S = 2.0
@@ -185,7 +187,7 @@ class Operator:
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
-            asyncio.create_task(_watch_models(shelf, reconciler, guard), name="models"),
+            asyncio.create_task(_watch_models(shelf, reconciler, guard, self._health.loops), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
         }
         if self._settings.scaling:
@@ -270,11 +272,13 @@ class Operator:
     async def _check_permissions(self) -> None:
         while True:
             await asyncio.sleep(_PERMISSIONS_AGAIN_S)
-            await self._permissions.check_softly()
+            with self._metrics.objects.over("Permission", "own", ""):
+                await self._permissions.check_softly()
 
 
-async def _watch_models(shelf: ModelShelf, reconciler: Reconciler, guard: ObjectGuard) -> None:
+async def _watch_models(shelf: ModelShelf, reconciler: Reconciler, guard: ObjectGuard, beats: Heartbeats) -> None:
     """Wake the loop when an artifact comes, changes or goes."""
+    beats.expect("mounted-models", _MODELS_LATE_S)
     former: object = None
     while True:
         with guard.over("ModelArtifact", "mounted", ""):  # a volume may go away or be unreadable for a while
@@ -282,6 +286,7 @@ async def _watch_models(shelf: ModelShelf, reconciler: Reconciler, guard: Object
             if former is not None and stamps != former:
                 reconciler.wake()
             former = stamps
+        beats.beat("mounted-models")
         await asyncio.sleep(_MODELS_AGAIN_S)
 
 

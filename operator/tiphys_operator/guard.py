@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 KINDS = (
     "Pod", "Node", "EndpointSlice", "SchedulingPolicy", "LearnedModel", "ScalingPolicy", "InferenceSite", "ModelVariant", "StreamPolicy",
-    "DecisionLog", "StreamSummary", "ModelArtifact", "Metrics",
+    "DecisionLog", "StreamSummary", "ModelArtifact", "Permission", "Metrics",
 )  # fmt: skip
 Found = TypeVar("Found")
 _REMEMBERED = 4096

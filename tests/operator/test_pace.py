@@ -40,6 +40,22 @@ def test_a_server_that_asks_for_thirty_seconds_gets_them() -> None:
     assert tried(20, 15.0, 29.0, retry_after_s=30.0) == 20
 
 
+def test_after_an_outage_everybody_is_back_within_an_interval_and_not_in_one_instant() -> None:
+    clock = ManualClock()
+    schedule = Schedule(clock, random.Random(6))
+    for number in range(50):
+        schedule.expect(str(number), 0.0, 15.0)
+        for _ in range(6):
+            schedule.began(str(number))
+            schedule.failed(str(number), 200.0 if number == 7 else None)
+    schedule.recovered()
+    clock.advance(5.0)
+    assert 3 <= len(schedule.due()) <= 25
+    clock.advance(10.0)
+    assert len(schedule.due()) == 49
+    assert "7" not in schedule.due(), "it was asked to wait"
+
+
 def test_one_failure_alone_is_made_good_within_seconds() -> None:
     clock = ManualClock()
     schedule = Schedule(clock, random.Random(1))

@@ -48,7 +48,7 @@ from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
 
-LOOP = "binding"
+LOOP, PULLING = "binding", "binding-summaries"
 LATE_S = 300.0
 """A round writes what changed, eight statuses at a time, and a write takes at most half a minute."""
 _SETTLE_S = 0.05
@@ -129,6 +129,7 @@ class BindingLoop:
                 await asyncio.gather(self._pulling, return_exceptions=True)
             await self._watches.close()
             self._beats.forget(LOOP)
+            self._beats.forget(PULLING)
 
     async def _round(self) -> None:
         cluster = self._cluster
@@ -230,10 +231,11 @@ class BindingLoop:
         await self._writer.write_event(EventWrite(about, new.status != "True", new.reason, new.message))
 
     async def _pull(self) -> None:
+        self._beats.expect(PULLING, LATE_S)
         while True:
             with self._guard.over("StreamSummary", LOOP, ""):
                 await self._summaries.pull()
-            self._beats.beat(f"{LOOP}-summaries")
+            self._beats.beat(PULLING)
             self._changed.set()
             await asyncio.sleep(PULL_S)
 

@@ -180,8 +180,8 @@ class NodeSink:
 class PolicySink:
     """ScalingPolicies into the cluster."""
 
-    def __init__(self, cluster: ScalingCluster, on_change: Callable[[str], None]) -> None:
-        self._cluster, self._on_change = cluster, on_change
+    def __init__(self, cluster: ScalingCluster, on_change: Callable[[str], None], on_listed: Callable[[], None] = lambda: None) -> None:
+        self._cluster, self._on_change, self._on_listed = cluster, on_change, on_listed
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed; our own statuses come back here too and are no news."""
@@ -198,6 +198,7 @@ class PolicySink:
         for uid in set(self._cluster.policies) - uids:
             self._cluster.drop_policy(uid)
             self._on_change(uid)
+        self._on_listed()
 
 
 def _number(version: str) -> int:

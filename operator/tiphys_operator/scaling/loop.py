@@ -83,7 +83,7 @@ class ScalingLoop:
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
         self._beats.expect(LOOP, LATE_S)
-        self._watches.start("ScalingPolicy", SCALING_PATH, PolicySink(self._cluster, self._policy_changed))
+        self._watches.start("ScalingPolicy", SCALING_PATH, PolicySink(self._cluster, self._policy_changed, self._recovered))
         try:
             while not self._cluster.policies:
                 await self._sleep(_IDLE_S)
@@ -104,7 +104,8 @@ class ScalingLoop:
 
     def _round(self) -> None:
         """Begin what is due; nobody waits for anybody else's window."""
-        self._report()
+        with self._all_metrics.objects.over("Metrics", LOOP, ""):
+            self._report()
         policies = {uid: policy for uid, policy in self._cluster.policies.items() if not policy.deleting}
         for uid in self._schedule.uids() - set(policies):
             self._running.pop(uid, None)
@@ -250,6 +251,10 @@ class ScalingLoop:
 
     def _policy_changed(self, uid: str) -> None:
         self._schedule.changed(uid)
+        self._changed.set()
+
+    def _recovered(self) -> None:
+        self._schedule.recovered()
         self._changed.set()
 
     def _pod_changed(self, namespace: str) -> None:

@@ -25,6 +25,8 @@ class _Turn:
     began_s: float = -math.inf
     look_s: float = math.inf
     failures: int = 0
+    not_before_s: float = -math.inf
+    """Until then somebody asked to be left alone."""
 
 
 class Schedule:
@@ -85,7 +87,17 @@ class Schedule:
         if (turn := self._turns.get(uid)) is not None:
             turn.failures += 1
             pause_s = again_in_s(turn.failures, turn.interval_s, retry_after_s, self._soon, self._rng)
-            turn.due_s = self._clock.monotonic_s() + pause_s
+            now_s = self._clock.monotonic_s()
+            turn.due_s = now_s + pause_s
+            turn.not_before_s = -math.inf if retry_after_s is None else turn.due_s
+
+    def recovered(self) -> None:
+        """The API server lists again after a while: what failed comes back within its interval, spread over it."""
+        now_s = self._clock.monotonic_s()
+        for turn in self._turns.values():
+            if turn.failures:
+                soon_s = now_s + turn.interval_s * self._rng.uniform(0.25, 1.0)
+                turn.due_s = min(turn.due_s, max(soon_s, turn.not_before_s))
 
     def look_in(self, uid: str, in_s: float | None) -> None:
         """When to look at it next; None: not before its window."""
