@@ -180,7 +180,7 @@ class ScalingLoop:
             self._failed(policy, error, window=window)
             return None
         if trip.error is not None:
-            self._running.pop(uid, None)  # half of a step may be in it
+            running.begin_anew()
             if window:
                 self._schedule.failed(uid)
         else:
@@ -209,7 +209,7 @@ class ScalingLoop:
         self._metrics.errors.labels(ScalingError.API).inc()
         if isinstance(error, TimeoutError):
             error = TimeoutError(f"it took longer than {_LONGEST_S:.0f} s")
-            self._running.pop(policy.uid, None)  # a thread that ran away may still write into it
+            self._running.setdefault(policy.uid, Running()).begin_anew()
         if window:
             self._schedule.failed(policy.uid, getattr(error, "retry_after_s", None))
         self._say(policy.key, error)

@@ -57,6 +57,10 @@ class Running:
     reader: WindowReader | None = None
     workload: Workload | None = None
 
+    def begin_anew(self) -> None:
+        """Half of a step may be in what decides, and a thread that ran away still writes into it."""
+        self.generation, self.chosen, self.judge, self.reader = -1, None, None, None
+
 
 class WindowRunner:
     """Shared by all policies."""
