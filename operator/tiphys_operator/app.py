@@ -16,9 +16,11 @@ from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import AnswerLimits, Asker, PrometheusClient, Provenance
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.heartbeats import Heartbeats
 from tiphys_operator.binding.loop import BindingLoop
 from tiphys_operator.binding.options import binding_options
 from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.health import Health, beat
 from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
@@ -45,6 +47,7 @@ EXIT_FAILED = 1
 _PERMISSIONS_FIRST_S = 10.0
 _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
+_MODELS_LATE_S = 120.0
 _CRD_AGAIN_S = 2.0
 _PULL_S = 10.0
 _PROMETHEUS_S = 2.0
@@ -81,6 +84,7 @@ class Operator:
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
         self._health = Health(clock, self._lease, settings.dead_after_s)
+        self._metrics.show_loops(self._health.loops)
         rights = wanted(
             settings.namespace,
             settings.lease_name,
@@ -103,6 +107,8 @@ class Operator:
                 clock,
                 on_error=self._metrics.pull_errors.inc,
                 on_lost=self._metrics.lost.inc,
+                guard=self._metrics.objects,
+                beats=self._health.loops,
             )
 
     async def run(self) -> int:
@@ -155,7 +161,8 @@ class Operator:
         self._metrics.leader.set(1)
         self._health.leading_since_s = self._clock.monotonic_s()
         shelf = ModelShelf(self._settings.models_dir)
-        learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir)
+        guard = self._metrics.objects
+        learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir, guard)
         writer = Writer(self._client, self._lease, self._metrics, self._clock)
         checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
         selection = SelectionLoop(
@@ -168,9 +175,20 @@ class Operator:
             own_namespace=self._settings.namespace,
             scheduler_name=self._settings.scheduler_name,
             prometheus=self._prometheus,
+            beats=self._health.loops,
         )
         reconciler = Reconciler(
-            Observer(self._client, shelf, learned, self._reader, self._settings.scheduler_name, self._clock),
+            Observer(
+                self._client,
+                shelf,
+                learned,
+                self._reader,
+                self._settings.scheduler_name,
+                self._clock,
+                guard,
+                # a little less than a resync, so that every resync counts anew
+                pods_for_s=0.9 * self._settings.resync_s,
+            ),
             writer,
             self._reader,
             self._permissions,
@@ -187,18 +205,26 @@ class Operator:
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
-            asyncio.create_task(_watch_models(shelf, reconciler), name="models"),
+            asyncio.create_task(_watch_models(shelf, reconciler, guard, self._health.loops), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
         }
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
             scaling = ScalingLoop(
-                self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus, self._settings.reach
+                self._client,
+                writer,
+                self._metrics,
+                self._clock,
+                agents,
+                self._transitions,
+                self._prometheus,
+                self._settings.reach,
+                beats=self._health.loops,
             )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = binding_options(self._settings, self._access.server)
-            binding = BindingLoop(self._client, writer, self._metrics, self._clock, options)
+            binding = BindingLoop(self._client, writer, self._metrics, self._clock, options, self._health.loops)
             working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
@@ -272,18 +298,22 @@ class Operator:
     async def _check_permissions(self) -> None:
         while True:
             await asyncio.sleep(_PERMISSIONS_AGAIN_S)
-            await self._permissions.check_softly()
+            with self._metrics.objects.over("Permission", "own", ""):
+                await self._permissions.check_softly()
 
 
-async def _watch_models(shelf: ModelShelf, reconciler: Reconciler) -> None:
+async def _watch_models(shelf: ModelShelf, reconciler: Reconciler, guard: ObjectGuard, beats: Heartbeats) -> None:
     """Wake the loop when an artifact comes, changes or goes."""
-    former = await asyncio.to_thread(shelf.stamps)
+    beats.expect("mounted-models", _MODELS_LATE_S)
+    former: object = None
     while True:
-        await asyncio.sleep(_MODELS_AGAIN_S)
-        stamps = await asyncio.to_thread(shelf.stamps)
-        if stamps != former:
+        with guard.over("ModelArtifact", "mounted", ""):  # a volume may go away or be unreadable for a while
+            stamps = await asyncio.to_thread(shelf.stamps)
+            if former is not None and stamps != former:
+                reconciler.wake()
             former = stamps
-            reconciler.wake()
+        beats.beat("mounted-models")
+        await asyncio.sleep(_MODELS_AGAIN_S)
 
 
 async def _cancelled(tasks: Any) -> None:

@@ -23,10 +23,14 @@ import orjson
 from tiphys_models.api.learned_model import KIND
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_operator.guard import ObjectGuard, Trip, caught
 from tiphys_operator.observation import AnswerCounts
 
 log = logging.getLogger(__name__)
 
+LOOP = "decisions"
+LATE_S = 240.0
 PAGE = 1000
 _PAGES_A_PULL = 20
 _TIMEOUT_S = 5.0
@@ -151,7 +155,10 @@ class DecisionReader:
         *,
         on_error: Callable[[], None],
         on_lost: Callable[[int], None],
+        guard: ObjectGuard | None = None,
+        beats: Heartbeats | None = None,
     ) -> None:
+        self._guard, self._beats = guard, beats
         self._services = [_Service.of(url) for url in urls.split(",")]
         self._token_file, self._clock = token_file, clock
         self._on_error, self._on_lost = on_error, on_lost
@@ -178,8 +185,13 @@ class DecisionReader:
     async def run(self, interval_s: float) -> None:
         """Pull for ever. Only a leader does: what was answered before it led, its predecessor counted."""
         self._since_s = self._clock.now_s()
+        if self._beats is not None:
+            self._beats.expect(LOOP, interval_s + LATE_S)
         while True:
-            await self.pull()
+            with self._tried("all"):
+                await self.pull()
+            if self._beats is not None:
+                self._beats.beat(LOOP)
             await asyncio.sleep(interval_s)
 
     async def first_pull(self, at_most_s: float) -> None:
@@ -215,11 +227,20 @@ class DecisionReader:
         # an address that is away for a while (a pod not ready) is not new when it comes back
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
-        served = await asyncio.gather(*(self._visit(address) for address in addresses))
+        served = await asyncio.gather(*(self._guarded(address) for address in addresses))
         answered = [models for models in served if models is not None]
         self.serving = {key: digest for models in answered for key, digest in models.serving.items()}
         names = {name for models in answered for name in models.learned}
         self.held = {name: frozenset(models.learned.get(name, "") for models in answered) for name in names} if answered else None
+
+    async def _guarded(self, address: _Address) -> _Served | None:
+        """One log, whatever is in it."""
+        with self._tried(str(address)) as trip:
+            served = await self._visit(address)
+        return None if trip.error is not None else served
+
+    def _tried(self, where: str) -> contextlib.AbstractContextManager[Trip]:
+        return self._guard.over("DecisionLog", where, "") if self._guard is not None else caught()
 
     async def _visit(self, address: _Address) -> _Served | None:
         """Decisions and models of one address; a failure is counted."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tiphys_models.clients.leases import Lease
 from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.heartbeats import Heartbeats
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
 
@@ -28,9 +29,12 @@ class Health:
     """When policies were last listed, by the monotonic clock."""
     reconciled: bool = False
     beat_s: float = field(default=0.0)
+    loops: Heartbeats = field(init=False)
+    """When each loop of a leader last did its work."""
 
     def __post_init__(self) -> None:
         self.beat_s = self.clock.monotonic_s()
+        self.loops = Heartbeats(self.clock)
 
     def dead(self) -> list[str]:
         """Why the process should be restarted; empty while it lives."""
@@ -44,12 +48,13 @@ class Health:
                 problems.append(f"policies could not be listed for {now_s - since_s:.0f} s")
             if self.watch is not None and self.watch.dead():
                 problems.append("the watch on policies delivers nothing")
+            problems += self.loops.late(fatal_only=True)
         return problems
 
     def unready(self) -> list[str]:
         """Why it is not useful now; empty if it leads and reconciled, or waits for the Lease."""
         if self.leading_since_s is not None:
-            return [] if self.reconciled else ["leading, but nothing is reconciled yet"]
+            return ([] if self.reconciled else ["leading, but nothing is reconciled yet"]) + self.loops.late()
         seen_s = self.lease.observed_s
         if seen_s is None or self.clock.monotonic_s() - seen_s > _LEASE_SEEN_LIMIT_S:
             return ["the Lease cannot be read"]

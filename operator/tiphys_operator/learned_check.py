@@ -12,18 +12,20 @@ from tiphys_models.api.learned_model import LearnedModelSpec, WeightsSource
 from tiphys_models.clients.kube import METADATA_OF_ONE, ApiError, KubeClient
 from tiphys_models.clients.learned_models import fetch_parts
 from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.models_found import Check, ModelFound, ModelRefused, ModelUnread, file_stamp
 from tiphys_operator.observation import ModelSeen
 from tiphys_operator.scaling.agents import checked_agent
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
+_OVERLOADED = (401, 429, 500, 502, 503, 504)
 
 
 class LearnedCheck:
     """Remembers what it found by object, spec and version of the bytes."""
 
-    def __init__(self, client: KubeClient, own_namespace: str, models_dir: Path | None) -> None:
-        self._client, self._own_namespace, self._models_dir = client, own_namespace, models_dir
+    def __init__(self, client: KubeClient, own_namespace: str, models_dir: Path | None, guard: ObjectGuard) -> None:
+        self._client, self._own_namespace, self._models_dir, self._guard = client, own_namespace, models_dir, guard
         self._known: dict[str, tuple[tuple[Any, ...], Check]] = {}
 
     async def check(self, models: Sequence[ModelSeen]) -> Mapping[str, Check]:
@@ -31,7 +33,10 @@ class LearnedCheck:
         known = {}
         for model in models:
             if model.spec is not None and model.namespace == self._own_namespace and not model.deleting:
-                known[model.key] = await self._checked(model, model.spec)
+                with self._guard.over(model.kind, model.key, model.version) as trip:
+                    known[model.key] = await self._checked(model, model.spec)
+                if trip.error is not None:
+                    known[model.key] = (), ModelUnread(f"its artifact could not be checked: {trip.message}")
         self._known = known
         return {key: check for key, (_, check) in known.items()}
 
@@ -47,8 +52,10 @@ class LearnedCheck:
         except ArtifactRefused as refusal:
             return version, ModelRefused(refusal.reason, str(refusal))
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if error.status in _OVERLOADED:
                 raise
+            if error.status != _FORBIDDEN:
+                return version, ModelUnread(str(error))
             return version, ModelUnread(
                 "the operator may not read ConfigMaps: give its ServiceAccount the verb get on them in its namespace"
             )

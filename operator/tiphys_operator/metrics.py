@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.api.selection import CANDIDATES
+from tiphys_models.domain.heartbeats import Heartbeats
 from tiphys_operator.binding.metrics import BindingMetrics
+from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.scaling.metrics import ScalingMetrics
 
 READY_STATES = ("True", "False", "Unknown")
@@ -65,6 +69,13 @@ class OperatorMetrics:
         self.missing_permission = Gauge(
             "tiphys_operator_permission_missing", "1: RBAC denies it, and what needs it is off.", ["verb", "resource"], registry=r
         )
+        self.objects = ObjectGuard(r)
+        self._ages = _LoopAges()
+        r.register(self._ages)
+        self.watch_restarts = Counter(
+            "tiphys_operator_watch_restarts", "Watches that ended by a mistake and were started again.", ["watch"], registry=r
+        )
+        self.pods_kept = Gauge("tiphys_operator_pods_kept", "Pods that a loop keeps in memory.", ["loop"], registry=r)
         self.loop_lag = Gauge("tiphys_operator_loop_lag_seconds", "How late the event loop woke a sleeper last.", registry=r)
         self.selection_active = Gauge(
             "tiphys_operator_selection_active", "Policies whose select has chosen this.", ["candidate"], registry=r
@@ -104,6 +115,10 @@ class OperatorMetrics:
             for ready in READY_STATES:
                 self.policies.labels(mode, ready).set(counts.get((mode, ready), 0))
 
+    def show_loops(self, beats: Heartbeats) -> None:
+        """From now on, tell when each of these loops last did its work."""
+        self._ages.beats = beats
+
     def active_candidates(self, active: Sequence[str]) -> None:
         """Count all candidates anew."""
         for name in CANDIDATES:
@@ -120,3 +135,17 @@ class OperatorMetrics:
     def render(self) -> bytes:
         """The text format."""
         return generate_latest(self.registry)
+
+
+class _LoopAges(Collector):
+    """Read when Prometheus asks: an age that a loop had to write itself would stand still with it."""
+
+    def __init__(self) -> None:
+        self.beats: Heartbeats | None = None
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One gauge with a loop a label value."""
+        ages = GaugeMetricFamily("tiphys_operator_loop_age_seconds", "How long ago each loop last did its work.", labels=["loop"])
+        for loop, age_s in (self.beats.ages_s() if self.beats is not None else {}).items():
+            ages.add_metric([loop], age_s)
+        yield ages

@@ -9,6 +9,7 @@ from tiphys_models.api.learned_model import SERVES, LearnedModelStatus
 from tiphys_models.api.reasons import ConditionType, ModelConditionType, ModelReason, Reason
 from tiphys_models.api.routing import Route
 from tiphys_models.api.selection import PlannerName, SelectorName
+from tiphys_operator.guard import caught
 from tiphys_operator.models_found import Check, ModelFound, ModelRefused, ModelUnread
 from tiphys_operator.observation import ModelSeen, Observation
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
@@ -32,26 +33,38 @@ class ModelNews:
     message: str
 
 
-def plan_models(seen: Observation, own_namespace: str) -> tuple[list[ModelWrite], list[ModelNews]]:
-    """Statuses and news of all LearnedModels."""
+def plan_models(seen: Observation, own_namespace: str) -> tuple[list[ModelWrite], list[ModelNews], list[tuple[ModelSeen, str]]]:
+    """Statuses and news of all LearnedModels, and which of them could not be judged, with the reason."""
     writes: list[ModelWrite] = []
     news: list[ModelNews] = []
+    broken: list[tuple[ModelSeen, str]] = []
     for model in seen.learned:
         if model.deleting:
             continue
-        accepted = _accepted(model, seen.checks.get(model.key), own_namespace)
-        loaded, served = _loaded(model, accepted, seen)
-        stage = model.spec.stage if model.spec is not None else ""
-        status = LearnedModelStatus(
-            observed_generation=model.generation,
-            stage=stage,
-            served_digest=served,
-            conditions=[condition(verdict, model.status.conditions, model.generation, seen.now_s) for verdict in (accepted, loaded)],
-        )
+        with caught() as trip:
+            status, told = _judged(model, seen, own_namespace)
+        if trip.error is not None:
+            broken.append((model, trip.message))
+            failed = Verdict(ModelConditionType.ACCEPTED, "False", ModelReason.INTERNAL_ERROR, trip.message)
+            found = condition(failed, model.status.conditions, model.generation, seen.now_s)
+            status, told = LearnedModelStatus(observed_generation=model.generation, conditions=[found]), []
         if status != model.status:
             writes.append(ModelWrite(model, status))
-        news.extend(_news(model, accepted, loaded, stage))
-    return writes, news
+        news.extend(told)
+    return writes, news, broken
+
+
+def _judged(model: ModelSeen, seen: Observation, own_namespace: str) -> tuple[LearnedModelStatus, list[ModelNews]]:
+    accepted = _accepted(model, seen.checks.get(model.key), own_namespace)
+    loaded, served = _loaded(model, accepted, seen)
+    stage = model.spec.stage if model.spec is not None else ""
+    status = LearnedModelStatus(
+        observed_generation=model.generation,
+        stage=stage,
+        served_digest=served,
+        conditions=[condition(verdict, model.status.conditions, model.generation, seen.now_s) for verdict in (accepted, loaded)],
+    )
+    return status, _news(model, accepted, loaded, stage)
 
 
 def policy_model(route: Route, seen: Observation) -> tuple[Verdict, str]:

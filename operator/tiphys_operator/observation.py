@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from pydantic import ValidationError
-
 from tiphys_models.api import learned_model, scheduling_policy
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus, parse_model
 from tiphys_models.api.routing import Route, route_of
 from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
 from tiphys_models.api.selection import SelectionStatus
-from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.selector import LabelSelector, Requirement
 from tiphys_operator.models_found import Check, Models
+from tiphys_operator.parsed import generation_of, spec_or_problem, status_or_empty
 
 
 class Seen(Protocol):
@@ -182,21 +180,14 @@ class Observation:
 def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:
     """From the object as the API server sends it, whatever somebody wrote into it."""
     metadata = obj["metadata"]
-    route, invalid, mode = None, "", "Invalid"
-    try:
-        route = route_of(obj)
-        mode = route.spec.mode
-    except InvalidInput as error:
-        invalid = str(error)
-    try:
-        status = SchedulingPolicyStatus.model_validate(obj.get("status") or {})
-    except ValidationError:
-        status = SchedulingPolicyStatus()
+    route, invalid = spec_or_problem(obj, route_of)
+    mode = route.spec.mode if route is not None else "Invalid"
+    status = status_or_empty(obj, SchedulingPolicyStatus)
     return PolicySeen(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        generation=int(metadata.get("generation") or 0),
+        generation=generation_of(metadata),
         version=metadata.get("resourceVersion") or "",
         mode=mode,
         route=route,
@@ -209,20 +200,13 @@ def policy_seen(obj: Mapping[str, Any]) -> PolicySeen:
 def model_seen(obj: Mapping[str, Any]) -> ModelSeen:
     """From the object as the API server sends it, whatever somebody wrote into it."""
     metadata = obj["metadata"]
-    spec, invalid = None, ""
-    try:
-        spec = parse_model(dict(obj))
-    except InvalidInput as error:
-        invalid = str(error)
-    try:
-        status = LearnedModelStatus.model_validate(obj.get("status") or {})
-    except ValidationError:
-        status = LearnedModelStatus()
+    spec, invalid = spec_or_problem(obj, parse_model)
+    status = status_or_empty(obj, LearnedModelStatus)
     return ModelSeen(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        generation=int(metadata.get("generation") or 0),
+        generation=generation_of(metadata),
         version=metadata.get("resourceVersion") or "",
         spec=spec,
         invalid=invalid,

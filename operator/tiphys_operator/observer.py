@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tiphys_models.api.learned_model import MODELS_PATH
@@ -14,7 +15,9 @@ from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.artifacts.shipped import SHIPPED, WEIGHTS
 from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
+from tiphys_models.domain.selector import LabelSelector
 from tiphys_operator.decision_reader import DecisionReader
+from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.models_found import ModelShelf
 from tiphys_operator.observation import ModelSeen, Observation, PodGroup, PolicySeen, model_seen, policy_seen, selector_text
@@ -23,7 +26,19 @@ POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _LISTS_AT_ONCE = 4
 _SELECTOR_MAX = 4096  # a longer one might not fit into a URL on its way: then all pods of the namespace are listed
-_BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_OVERLOADED = (401, 429, 500, 502, 503, 504)
+"""Answers that say nothing of the request: the round ends, and what stands in statuses stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Pods of one namespace as they were listed."""
+
+    asked: frozenset[tuple[str, int]]
+    """For which policies, by uid and generation."""
+    at_s: float
+    groups: tuple[PodGroup, ...]
 
 
 class Observer:
@@ -37,7 +52,12 @@ class Observer:
         reader: DecisionReader | None,
         scheduler_name: str,
         clock: Clock,
+        guard: ObjectGuard,
+        pods_for_s: float = 0.0,
     ) -> None:
+        """`pods_for_s`: how long counted pods are good enough while nobody edits a policy of their namespace."""
+        self._guard, self._pods_for_s = guard, pods_for_s
+        self._counts: dict[str, _Counted] = {}
         self._client, self._shelf, self._learned, self._reader, self._clock = client, shelf, learned, reader, clock
         # planners' and selectors' weights lie there too: who runs them loads and checks them
         self._shipped = ModelShelf(WEIGHTS, only=SHIPPED)
@@ -45,7 +65,10 @@ class Observer:
 
     async def observe(self) -> Observation:
         """One look at everything. Unavailable if policies cannot be listed; whatever else fails is in the observation."""
-        policies = [policy_seen(obj) async for obj in self._all(POLICIES_PATH)]
+        policies: list[PolicySeen] = []
+        async for obj in self._all(POLICIES_PATH):
+            with self._guard.over_object(PolicySeen.kind, obj):
+                policies.append(policy_seen(obj))
         models = await asyncio.to_thread(self._shelf.scan)
         shipped = await asyncio.to_thread(self._shipped.scan)
         learned = await self._models()
@@ -67,7 +90,11 @@ class Observer:
 
     async def _models(self) -> tuple[ModelSeen, ...]:
         try:
-            return tuple([model_seen(obj) async for obj in self._all(MODELS_PATH)])
+            found: list[ModelSeen] = []
+            async for obj in self._all(MODELS_PATH):
+                with self._guard.over_object(ModelSeen.kind, obj):
+                    found.append(model_seen(obj))
+            return tuple(found)
         except ApiError as error:
             if error.status not in (
                 _FORBIDDEN,
@@ -86,42 +113,68 @@ class Observer:
         limit = asyncio.Semaphore(_LISTS_AT_ONCE)
         groups: dict[str, tuple[PodGroup, ...]] = {}
         problems: dict[str, str] = {}
+        wanted: dict[str, list[tuple[PolicySeen, Route]]] = {}
+        for policy in policies:
+            if policy.route is not None and not policy.deleting:
+                wanted.setdefault(policy.namespace, []).append((policy, policy.route))
 
-        async def count(policy: PolicySeen, route: Route) -> None:
+        async def count(namespace: str, here: list[tuple[PolicySeen, Route]]) -> None:
             async with limit:
                 try:
-                    groups[policy.key] = await self._selected(route)
+                    found = await self._counted(namespace, here)
                 except ApiError as error:
-                    if error.status not in (_BAD_REQUEST, _FORBIDDEN):
+                    if error.status in _OVERLOADED:
                         raise
-                    denied = "the operator may not list pods: give its ServiceAccount the verb list on pods"
-                    problems[policy.key] = denied if error.status == _FORBIDDEN else str(error)
+                    problems.update({policy.key: _problem(error) for policy, _ in here})
+                else:
+                    groups.update({policy.key: _selected(route, found) for policy, route in here})
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for policy in policies:
-                    if policy.route is not None and not policy.deleting:
-                        tasks.create_task(count(policy, policy.route))
+                for namespace, here in wanted.items():
+                    tasks.create_task(count(namespace, here))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
+        self._counts = {namespace: counted for namespace, counted in self._counts.items() if namespace in wanted}
         return groups, problems
 
-    async def _selected(self, route: Route) -> tuple[PodGroup, ...]:
+    async def _counted(self, namespace: str, here: list[tuple[PolicySeen, Route]]) -> tuple[PodGroup, ...]:
+        """A namespace's unfinished pods, listed once for all its policies, and not anew for what others edit elsewhere."""
+        asked = frozenset((policy.uid, policy.generation) for policy, _ in here)
+        known, now_s = self._counts.get(namespace), self._clock.monotonic_s()
+        if known is not None and known.asked == asked and now_s - known.at_s < self._pods_for_s:
+            return known.groups
+        # one policy's selector spares bytes; several share one list
+        selector = here[0][1].selector if len(here) == 1 else None
+        groups = await self._listed_groups(namespace, selector)
+        self._counts[namespace] = _Counted(asked, now_s, groups)
+        return groups
+
+    async def _listed_groups(self, namespace: str, selector: LabelSelector | None) -> tuple[PodGroup, ...]:
         """Labels are all that routing reads; which pods are ours the API server knows by field selector, so no spec crosses the wire."""
-        ours = {pod["metadata"]["uid"] async for pod in self._listed(route, f",spec.schedulerName={self._scheduler_name}")}
+        ours = {pod["metadata"]["uid"] async for pod in self._listed(namespace, selector, f",spec.schedulerName={self._scheduler_name}")}
         counts: Counter[tuple[tuple[tuple[str, str], ...], bool]] = Counter()
-        async for pod in self._listed(route, ""):
-            labels = pod["metadata"].get("labels") or {}
-            if route.selector.matches(labels):
-                counts[tuple(sorted(labels.items())), pod["metadata"]["uid"] in ours] += 1
+        async for pod in self._listed(namespace, selector, ""):
+            with self._guard.over_object("Pod", pod):
+                metadata = pod["metadata"]
+                counts[tuple(sorted((metadata.get("labels") or {}).items())), metadata["uid"] in ours] += 1
         return tuple(PodGroup(dict(labels), mine, count) for (labels, mine), count in counts.items())
 
-    async def _listed(self, route: Route, fields: str) -> Any:
+    async def _listed(self, namespace: str, selector: LabelSelector | None, fields: str) -> Any:
         params = {"fieldSelector": _UNFINISHED + fields}
-        if 0 < len(text := selector_text(route.selector)) <= _SELECTOR_MAX:
+        if selector is not None and 0 < len(text := selector_text(selector)) <= _SELECTOR_MAX:
             params["labelSelector"] = text
-        path = f"/api/v1/namespaces/{route.namespace}/pods"
+        path = f"/api/v1/namespaces/{namespace}/pods"
         async with contextlib.aclosing(self._client.pages(path, params, accept=METADATA_ONLY)) as pages:
             async for page in pages:
                 for pod in page.get("items") or ():
                     yield pod
+
+
+def _selected(route: Route, groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:
+    return tuple(group for group in groups if route.selector.matches(group.labels))
+
+
+def _problem(error: ApiError) -> str:
+    denied = "the operator may not list pods: give its ServiceAccount the verb list on pods"
+    return denied if error.status == _FORBIDDEN else str(error)

@@ -14,8 +14,9 @@ from tiphys_models.api.routing import PROTECTED_NAMESPACES, Route, Router
 from tiphys_models.api.scheduling_policy import Condition, DecisionCounters, SchedulingPolicyStatus
 from tiphys_models.api.selection import SelectionStatus
 from tiphys_operator.events import EventWrite
+from tiphys_operator.guard import caught
 from tiphys_operator.model_plan import ModelWrite, plan_models, policy_model
-from tiphys_operator.observation import AnswerCounts, Observation, PolicySeen, SelectionSeen
+from tiphys_operator.observation import AnswerCounts, ModelSeen, Observation, PolicySeen, SelectionSeen
 from tiphys_operator.select_verdicts import candidate, select_verdicts, switch_events
 from tiphys_operator.verdicts import MESSAGE_MAX, Verdict, condition, former
 
@@ -41,6 +42,15 @@ class Plan:
     counts: Mapping[tuple[str, str], int]
     """Policies by mode and Ready."""
     models: tuple[ModelWrite, ...] = ()
+    trips: tuple[Tripped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tripped:
+    """An object that could not be judged."""
+
+    about: PolicySeen | ModelSeen
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,55 +66,80 @@ class PodCounts:
 def plan(observation: Observation, own_namespace: str, scheduler_name: str) -> Plan:
     """Statuses and events that should be written now."""
     router = Router([p.route for p in observation.policies if p.route is not None], own_namespace)
-    protected = PROTECTED_NAMESPACES | {own_namespace}
     writes: list[StatusWrite] = []
     events: list[EventWrite] = []
+    trips: list[Tripped] = []
     counts: Counter[tuple[str, str]] = Counter()
     for policy in observation.policies:
         if policy.deleting:
             continue
-        answers = observation.answers.get(policy.key, AnswerCounts())
-        verdicts: tuple[Verdict, ...]
-        chosen: SelectionStatus | None = None
-        pods = _count(observation, policy, router)
-        if policy.route is None:
-            verdicts, active, digest = _invalid(policy.invalid), "", ""
-        elif policy.namespace in protected:
-            verdicts, active, digest = (
-                _invalid(f"pods of namespace {policy.namespace} are never placed by Tiphys: delete this policy"),
-                "",
-                "",
-            )
-        else:
-            model, digest = policy_model(policy.route, observation)
-            selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
-            deciding = str(policy.route.spec.policy) if policy.route.spec.select is None else candidate(policy, selection)
-            ready = _ready(policy, policy.route, deciding, model, answers, serves=bool(digest) or model.status == "True")
-            problem = observation.pod_problems.get(policy.key, "")
-            verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
-            active = _active(policy.route, ready)
-            if policy.route.spec.select is not None:
-                verdicts, active = select_verdicts(verdicts, deciding, selection)
-                chosen = selection.status or policy.status.selection
-                events.extend(switch_events(policy, selection))
-        conditions = [condition(verdict, policy.status.conditions, policy.generation, observation.now_s) for verdict in verdicts]
-        status = SchedulingPolicyStatus(
-            observed_generation=policy.generation,
-            active_policy=active,
-            selection=chosen,
-            model_digest=digest,
-            matching_pods=pods.matching if pods else policy.status.matching_pods,
-            routed_pods=pods.routed if pods else policy.status.routed_pods,
-            decisions=_added(policy.status.decisions, answers),
-            conditions=conditions,
-        )
-        if status != policy.status:
-            writes.append(StatusWrite(policy, status, answers))
-        events.extend(_events(policy, verdicts))
-        counts[policy.mode, verdicts[0].status] += 1
-    model_writes, news = plan_models(observation, own_namespace)
+        with caught() as trip:
+            found = _judged(policy, observation, router, own_namespace, scheduler_name)
+        if trip.error is not None:
+            trips.append(Tripped(policy, trip.message))
+            found = _failed(policy, observation.now_s, trip.message)
+        if found.write.status != policy.status:
+            writes.append(found.write)
+        events.extend(found.events)
+        counts[policy.mode, found.ready] += 1
+    model_writes, news, broken = plan_models(observation, own_namespace)
+    trips.extend(Tripped(model, message) for model, message in broken)
     events.extend(EventWrite(item.model, item.warning, str(item.reason), item.message) for item in news)
-    return Plan(tuple(writes), tuple(events), counts, tuple(model_writes))
+    return Plan(tuple(writes), tuple(events), counts, tuple(model_writes), tuple(trips))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What one policy comes to."""
+
+    write: StatusWrite
+    events: tuple[EventWrite, ...]
+    ready: str
+
+
+def _judged(policy: PolicySeen, observation: Observation, router: Router, own_namespace: str, scheduler_name: str) -> _Judged:
+    answers = observation.answers.get(policy.key, AnswerCounts())
+    chosen: SelectionStatus | None = None
+    events: list[EventWrite] = []
+    pods = _count(observation, policy, router)
+    verdicts: tuple[Verdict, ...]
+    active = digest = ""
+    if policy.route is None:
+        verdicts = _invalid(policy.invalid)
+    elif policy.namespace in PROTECTED_NAMESPACES | {own_namespace}:
+        verdicts = _invalid(f"pods of namespace {policy.namespace} are never placed by Tiphys: delete this policy")
+    else:
+        model, digest = policy_model(policy.route, observation)
+        selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
+        deciding = str(policy.route.spec.policy) if policy.route.spec.select is None else candidate(policy, selection)
+        ready = _ready(policy, policy.route, deciding, model, answers, serves=bool(digest) or model.status == "True")
+        problem = observation.pod_problems.get(policy.key, "")
+        verdicts = (ready, _conflict(policy.route, router, pods), _routed(pods, scheduler_name, problem), model)
+        active = _active(policy.route, ready)
+        if policy.route.spec.select is not None:
+            verdicts, active = select_verdicts(verdicts, deciding, selection)
+            chosen = selection.status or policy.status.selection
+            events.extend(switch_events(policy, selection))
+    status = SchedulingPolicyStatus(
+        observed_generation=policy.generation,
+        active_policy=active,
+        selection=chosen,
+        model_digest=digest,
+        matching_pods=pods.matching if pods else policy.status.matching_pods,
+        routed_pods=pods.routed if pods else policy.status.routed_pods,
+        decisions=_added(policy.status.decisions, answers),
+        conditions=[condition(verdict, policy.status.conditions, policy.generation, observation.now_s) for verdict in verdicts],
+    )
+    return _Judged(StatusWrite(policy, status, answers), (*events, *_events(policy, verdicts)), verdicts[0].status)
+
+
+def _failed(policy: PolicySeen, now_s: float, message: str) -> _Judged:
+    """Of a policy that cannot be judged: what stands there stays, but for Ready."""
+    ready = Verdict(ConditionType.READY, "False", Reason.INTERNAL_ERROR, message)
+    others = [c for c in policy.status.conditions if c.type != ConditionType.READY]
+    conditions = [condition(ready, policy.status.conditions, policy.generation, now_s), *others]
+    status = policy.status.model_copy(update={"observed_generation": policy.generation, "conditions": conditions})
+    return _Judged(StatusWrite(policy, status, AnswerCounts()), tuple(_events(policy, (ready,))), ready.status)
 
 
 def _count(observation: Observation, policy: PolicySeen, router: Router) -> PodCounts | None:
@@ -215,6 +250,7 @@ def _events(policy: PolicySeen, verdicts: tuple[Verdict, ...]) -> list[EventWrit
 _WARNINGS = frozenset(
     {
         Reason.INVALID_SPEC,
+        Reason.INTERNAL_ERROR,
         Reason.DEGRADED_TO_FALLBACK,
         Reason.OVERRIDDEN,
         Reason.NOT_ROUTED,

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -42,9 +43,11 @@ class SeenVersions:
         self._clock, self._grace_s = clock, grace_s
         self._seen: dict[str, tuple[str, int]] = {}
         self._behind: dict[str, tuple[str, float]] = {}
+        self._event_s = -math.inf
 
     def event(self, kind: str | None, obj: Mapping[str, Any]) -> bool:
         """Take an event of the watch; whether it is worth a reconciliation. A new status, our own above all, is not."""
+        self._event_s = self._clock.monotonic_s()
         metadata = obj["metadata"]
         uid, generation = metadata["uid"], int(metadata.get("generation") or 0)
         if kind == "DELETED":
@@ -67,9 +70,41 @@ class SeenVersions:
         self._behind = behind
 
     def dead(self) -> bool:
-        """Whether a version has been missing for longer than the grace."""
+        """Whether a version has been missing for longer than the grace, and nothing else came either: one object proves nothing."""
         now_s = self._clock.monotonic_s()
-        return any(now_s - since_s > self._grace_s for _, since_s in self._behind.values())
+        return any(now_s - since_s > self._grace_s and self._event_s <= since_s for _, since_s in self._behind.values())
+
+
+class _NoNotes(kopf.DiffBaseStorage):
+    """kopf would read what it noted in an object's annotations, and skip an object in which somebody else wrote nonsense there."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        return
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Handlers of raw events have no progress, so there is nothing to be read."""
+
+    def fetch(self, *, key: Any, body: kopf.Body) -> None:
+        return None
+
+    def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        return
+
+    def purge(self, *, key: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        return
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        return
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
 
 
 class PolicyWatch:
@@ -203,6 +238,8 @@ def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...]) -> kopf.Op
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = retry_delays_s  # together less than the inactivity, which cuts them off otherwise
     settings.queueing.error_delays = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
+    settings.persistence.diffbase_storage = _NoNotes()
+    settings.persistence.progress_storage = _NoProgress()
     settings.posting.enabled = False  # Events are ours, with fixed reasons
     settings.scanning.disabled = True  # two known resources: no right to list CRDs and namespaces is needed
     settings.process.ultimate_exiting_timeout = None  # ending the process is not kopf's to decide

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from tiphys_models.clients.kube import ApiError
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.errors import InvalidInput, Unavailable
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
@@ -22,10 +23,15 @@ from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
 
+LOOP = "reconcile"
+LATE_S = 240.0
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _SETTLE_S = 0.1  # events come in bunches (kubectl apply of a directory): one round for all of them
 _AGAIN_S = 1.0
 _BACKOFF_START_S, _BACKOFF_MAX_S = 1.0, 60.0
+_RETRY_AFTER_MAX_S = 300.0
+_REST_S, _REST_TIMES = 1.0, 4.0
+_REFUSED_CONTENT = (400, 413, 422)
 _DEADLINE_S = 120.0  # less than after which a leader counts as dead
 
 
@@ -52,6 +58,7 @@ class Reconciler:
         self._permissions, self._health, self._metrics, self._clock = permissions, health, metrics, clock
         self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
         self._wake = asyncio.Event()
+        self._took_s = 0.0
 
     def wake(self) -> None:
         """Reconcile soon."""
@@ -59,6 +66,7 @@ class Reconciler:
 
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
+        self._health.loops.expect(LOOP, LATE_S)
         backoff_s = _BACKOFF_START_S
         while True:
             self._wake.clear()
@@ -68,11 +76,18 @@ class Reconciler:
             except (Unavailable, TimeoutError) as error:
                 self._failed(error)
                 # jitter: not all clients of a restarted API server should come back in one instant
-                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
+                jitter = random.uniform(0.5, 1.0)  # noqa: S311
+                await asyncio.sleep(max(backoff_s * jitter, _asked_s(error)))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S, max(self._resync_s, _BACKOFF_START_S))
                 continue
             backoff_s = _BACKOFF_START_S
+            self._health.loops.beat(LOOP)
+            await asyncio.sleep(self._rest_s())
             await self._wait(self._resync_s if complete else _AGAIN_S)
+
+    def _rest_s(self) -> float:
+        """After a round, however often it is woken: who edits in a loop gets a fifth of the time, and the API server the rest."""
+        return min(max(_REST_S, _REST_TIMES * self._took_s), self._resync_s)
 
     async def reconcile(self) -> bool:
         """One round; False if an object changed under it and it should be repeated."""
@@ -89,6 +104,8 @@ class Reconciler:
             self._reader.keep_only({policy.key for policy in seen.policies})
         # a thousand policies in one namespace are compared pair by pair: the Lease must be renewed meanwhile
         planned = await asyncio.to_thread(plan, seen, self._own_namespace, self._scheduler_name)
+        for trip in planned.trips:
+            self._metrics.objects.tripped(trip.about.kind, trip.about.key, trip.about.version, trip.message)
         complete = await self._write(planned)
         self._report(seen, planned, started_s)
         return complete
@@ -98,8 +115,9 @@ class Reconciler:
         stale: set[str] = set()
         if self._permissions.allows(WRITE_STATUS):
             for write in planned.statuses:
-                if not await self._writer.write_status(write):
-                    complete = False
+                written = await self._written(write.policy, self._writer.write_status(write))
+                complete = complete and written is not False
+                if not written:
                     stale.add(write.policy.uid)
                 elif self._reader is not None:
                     self._reader.settle(write.policy.key, write.counted)
@@ -107,8 +125,9 @@ class Reconciler:
             stale |= {write.policy.uid for write in planned.statuses}
         if self._permissions.allows(WRITE_MODEL_STATUS):
             for change in planned.models:
-                if not await self._writer.write_model(change):
-                    complete = False
+                written = await self._written(change.model, self._writer.write_model(change))
+                complete = complete and written is not False
+                if not written:
                     stale.add(change.model.uid)
         else:
             stale |= {change.model.uid for change in planned.models}
@@ -119,12 +138,25 @@ class Reconciler:
                     await self._writer.write_event(event)
         return complete
 
+    async def _written(self, about: Seen, write: Awaitable[bool]) -> bool | None:
+        """Whether it stands there, False if the object changed meanwhile; None for a status that the API server cannot take, which is one
+        object's fault, ends no round, and does not come right by trying again at once."""
+        written: bool | None = None
+        with self._metrics.objects.over(about.kind, about.key, about.version):
+            try:
+                written = await write
+            except ApiError as error:
+                if error.status in _REFUSED_CONTENT:
+                    raise InvalidInput(str(error)) from error
+                raise
+        return written
+
     def _report(self, seen: Observation, planned: Plan, started_s: float) -> None:
         self._health.reconciled = True
         self._metrics.count_policies(planned.counts)
         self._metrics.reconciles.labels("success").inc()
         self._metrics.last_reconcile.set(self._clock.now_s())
-        took_s = self._clock.monotonic_s() - started_s
+        self._took_s = took_s = self._clock.monotonic_s() - started_s
         self._metrics.duration.observe(took_s)
         if planned.statuses:
             fields = {"policies": len(seen.policies), "changed": len(planned.statuses), "seconds": round(took_s, 3)}
@@ -152,3 +184,9 @@ class Reconciler:
         except TimeoutError:
             return
         await asyncio.sleep(_SETTLE_S)
+
+
+def _asked_s(error: Exception) -> float:
+    """How long the API server asks to be left alone."""
+    asked_s: float | None = getattr(error, "retry_after_s", None)
+    return min(max(asked_s or 0.0, 0.0), _RETRY_AFTER_MAX_S)

@@ -53,6 +53,39 @@ OPERATOR_CASES: dict[str, Case] = {
         {f"tiphys_operator_decisions_lost_total{{{OP}}}": "9x120"},
         {"job": "tiphys-operator", "instance": "10.0.0.3:8080"},
     ),
+    "TiphysOperatorLoopLate": Case(
+        {
+            f'tiphys_operator_loop_age_seconds{{{OP},loop="scaling"}}': "0+60x60",
+            f'tiphys_operator_loop_age_seconds{{{OP},loop="binding"}}': "5x60",
+        },
+        "12m",
+        "Loop scaling has done nothing for 12m 0s; what it keeps true grows old.",
+        {f'tiphys_operator_loop_age_seconds{{{OP},loop="scaling"}}': "0+60x6 5x60"},
+        {"loop": "scaling"},
+    ),
+    "TiphysScalingWindowsLate": Case(
+        {f"tiphys_operator_windows_overdue{{{OP}}}": "3x60", f"tiphys_operator_windows_overdue{{{OP2}}}": "0x60"},
+        "15m",
+        "3 ScalingPolicies have had no good window for more than two of their intervals: their workloads stay as they are.",
+        {f"tiphys_operator_windows_overdue{{{OP}}}": "3x4 0x60"},
+    ),
+    "TiphysOperatorObjectErrors": Case(
+        {
+            f'tiphys_operator_object_errors_total{{{OP},kind="Pod"}}': "0+2x60",
+            f'tiphys_operator_object_errors_total{{{OP},kind="Node"}}': "7x60",
+        },
+        "40m",
+        "30 times in 15 minutes an object of kind Pod made a step fail; all others go on.",
+        {f'tiphys_operator_object_errors_total{{{OP},kind="Pod"}}': "0x5 9x60"},
+        {"kind": "Pod"},
+    ),
+    "TiphysOperatorWatchRestarts": Case(
+        {f'tiphys_operator_watch_restarts_total{{{OP},watch="watch-scaling-pods"}}': "0+1x60"},
+        "40m",
+        "watch-scaling-pods ended 30 times in half an hour by a mistake and was started again.",
+        {f'tiphys_operator_watch_restarts_total{{{OP},watch="watch-scaling-pods"}}': "0x5 1x60"},
+        {"watch": "watch-scaling-pods"},
+    ),
     "TiphysSelectionFailing": Case(
         {f'tiphys_operator_selection_errors_total{{{OP},reason="api-error"}}': "0+1x60"},
         "30m",

@@ -9,9 +9,12 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.heartbeats import Heartbeats
 from tiphys_operator.decision_reader import Cursor, DecisionReader, tally
+from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.observation import AnswerCounts
 
 P = "default/p"
@@ -284,3 +287,25 @@ async def test_a_missing_token_file_is_counted(extender: FakeExtender, counted: 
     async with reader(extender.url, counted, tmp_path / "absent") as opened:
         await opened.pull()
     assert counted.errors == 1
+
+
+async def test_what_nobody_foresaw_in_one_log_is_counted_and_the_loop_turns(
+    extender: FakeExtender, counted: Counted, tmp_path: Path
+) -> None:
+    token, registry, beats = tmp_path / "token", CollectorRegistry(), Heartbeats(ManualClock())
+    token.write_bytes(b"\xff\xfe")  # no text at all
+    reading = DecisionReader(
+        extender.url, token, ManualClock(), on_error=lambda: None, on_lost=lambda _: None, guard=ObjectGuard(registry), beats=beats
+    )
+    async with reading as opened:
+        running = asyncio.create_task(opened.run(0.02))
+        async with asyncio.timeout(5):
+            while (registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "DecisionLog"}) or 0) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            token.write_text("one")
+            extender.log = [decision(1)]
+            while not opened.pending():  # noqa: ASYNC110 - the loop under test has no event of ours
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        assert "decisions" in beats.ages_s()
+        running.cancel()

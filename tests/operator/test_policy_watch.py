@@ -55,6 +55,22 @@ def test_a_watch_that_misses_what_lists_show_is_dead_after_its_grace() -> None:
     assert not seen.dead()
 
 
+def test_one_object_that_does_not_come_proves_nothing_while_others_do() -> None:
+    clock = ManualClock()
+    seen = SeenVersions(clock, grace_s=120)
+    seen.listed({"u": "6", "v": "7"})
+    for version in range(20):
+        clock.advance(60)
+        seen.event("MODIFIED", obj("v", version=str(version)))
+        seen.listed({"u": "6", "v": str(version)})
+        assert not seen.dead()
+    clock.advance(121)
+    assert not seen.dead(), "nothing was missed since"
+    seen.listed({"u": "6", "v": "21"})
+    clock.advance(121)
+    assert seen.dead()
+
+
 def test_an_object_that_changes_all_the_time_does_not_make_a_late_watch_dead() -> None:
     clock = ManualClock()
     seen = SeenVersions(clock, grace_s=120)
@@ -232,3 +248,25 @@ async def fail_watches(watching: Watching, code: int) -> None:
         return response
 
     watching.server.fault = error
+
+
+HOSTILE_METADATA: dict[str, dict[str, Any]] = {
+    "a framework's own note that is no JSON": {"annotations": {"kopf.zalando.org/last-handled-configuration": "{not json"}},
+    "a note that is JSON of another kind": {"annotations": {"kopf.zalando.org/last-handled-configuration": "[1]"}},
+    "a note on progress": {"annotations": {"kopf.zalando.org/on_object": "null", "kopf.zalando.org/touch-dummy": "x"}},
+    "no labels, no annotations": {"labels": None, "annotations": None},
+    "large annotations": {"annotations": {"a": "x" * 250_000}},
+    "finalizers and owners": {"finalizers": ["kopf.zalando.org/KopfFinalizerMarker"], "ownerReferences": [{}]},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_METADATA)
+async def test_whatever_stands_in_an_objects_metadata_it_is_delivered_like_any_other(watching: Watching, name: str) -> None:
+    await watching.until(lambda: watches(watching.server) > 0)
+    hostile = watching.server.add_policy("hostile")
+    watching.server.watch_log[-1][1]["metadata"] |= HOSTILE_METADATA[name]
+    hostile["metadata"] |= HOSTILE_METADATA[name]
+    await watching.until(lambda: "hostile" in watching.names, 5.0)
+    watching.server.add_policy("healthy")
+    await watching.until(lambda: "healthy" in watching.names, 5.0)
+    assert watching.server.writes == []

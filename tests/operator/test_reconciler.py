@@ -15,6 +15,7 @@ from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator import plan as plan_module
 from tiphys_operator.health import Health
 from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.metrics import OperatorMetrics
@@ -61,7 +62,15 @@ async def loop() -> AsyncIterator[Loop]:
         permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator", "tiphys-selection"), metrics)
         health = Health(clock, lease, 60.0)
         reconciler = Reconciler(
-            Observer(client, ModelShelf(None), LearnedCheck(client, "tiphys-system", None), None, "tiphys", clock),
+            Observer(
+                client,
+                ModelShelf(None),
+                LearnedCheck(client, "tiphys-system", None, metrics.objects),
+                None,
+                "tiphys",
+                clock,
+                metrics.objects,
+            ),
             Writer(client, lease, metrics, clock),
             None,
             permissions,
@@ -367,3 +376,123 @@ async def test_without_the_kind_or_the_right_policies_go_on(loop: Loop, code: in
     loop.server.fault = refuse(code, part="/learnedmodels")
     assert await loop.reconciler.reconcile()
     assert loop.reason("Ready") == "Accepted"
+
+
+async def test_pods_of_a_namespace_are_listed_once_for_all_its_policies_and_not_anew_for_edits_elsewhere(loop: Loop) -> None:
+    clock = ManualClock()
+    observer = Observer(
+        loop.client, ModelShelf(None), LearnedCheck(loop.client, "tiphys-system", None, loop.metrics.objects), None, "tiphys", clock,
+        loop.metrics.objects, pods_for_s=27.0,
+    )  # fmt: skip
+    for number in range(20):
+        loop.server.add_policy(f"p{number}", selector={"matchLabels": {"app": str(number % 2)}})
+    loop.server.add_policy("alone", "shop")
+    for number in range(6):
+        loop.server.add_pod(f"pod{number}", app=str(number % 2))
+
+    def lists(namespace: str) -> int:
+        return sum(f"/namespaces/{namespace}/pods" in path for _, path in loop.server.requests)
+
+    seen = await observer.observe()
+    assert {sum(group.count for group in seen.pods[f"default/p{number}"]) for number in range(20)} == {3}
+    assert (lists("default"), lists("shop")) == (2, 2)
+    for generation in range(2, 12):  # somebody edits in a loop
+        loop.server.policies["shop", "alone"]["metadata"]["generation"] = generation
+        await observer.observe()
+    assert (lists("default"), lists("shop")) == (2, 22)
+    clock.advance(28.0)
+    await observer.observe()
+    assert (lists("default"), lists("shop")) == (4, 24)
+
+
+async def test_a_round_that_is_woken_all_the_time_leaves_the_api_server_four_times_as_long_as_it_took(loop: Loop) -> None:
+    loop.reconciler._resync_s = 30.0
+    loop.server.add_policy("p")
+    running = asyncio.create_task(loop.reconciler.run())
+    until_s = loop.metrics.registry.get_sample_value("tiphys_operator_reconciles_total", {"result": "success"}) or 0.0
+    for _ in range(150):
+        loop.reconciler.wake()
+        await asyncio.sleep(0.01)
+    running.cancel()
+    assert loop.sample("reconciles_total", result="success") - until_s <= 2
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+async def test_a_status_that_the_api_server_cannot_take_ends_no_round(loop: Loop, code: int) -> None:
+    loop.server.add_policy("bad")
+    loop.server.add_policy("p")
+    loop.server.fault = refuse(code, method="PATCH", part="/bad/")
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready") == "Accepted"
+    assert loop.sample("object_errors_total", kind="SchedulingPolicy") == 1
+
+
+@pytest.mark.parametrize("code", [400, 404, 410, 414])
+async def test_pods_that_cannot_be_listed_for_one_namespace_end_no_round(loop: Loop, code: int) -> None:
+    loop.server.add_policy("p")
+    loop.server.add_policy("q", "shop")
+    loop.server.add_pod("a")
+    loop.server.fault = refuse(code, part="/namespaces/shop/pods")
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Routed") == "PodsRouted"
+    assert loop.server.policies["shop", "q"]["status"]["conditions"][2]["reason"] == "PodsUnknown"
+
+
+async def test_whatever_one_policy_does_to_the_plan_the_others_are_planned_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = plan_module._conflict
+
+    def trips(route: Any, *rest: Any) -> Any:
+        if route.name == "bad":
+            raise RecursionError("nobody foresaw it")
+        return judged(route, *rest)
+
+    monkeypatch.setattr(plan_module, "_conflict", trips)
+    loop.server.add_policy("bad")
+    loop.server.add_policy("p")
+    assert await loop.reconciler.reconcile()
+    assert (loop.reason("Ready"), loop.reason("Ready", "bad")) == ("Accepted", "InternalError")
+    assert "nobody foresaw it" in loop.status("bad")["conditions"][0]["message"]
+    assert loop.sample("object_errors_total", kind="SchedulingPolicy") == 1
+    monkeypatch.undo()
+    assert await loop.reconciler.reconcile()
+    assert loop.reason("Ready", "bad") == "Accepted"
+
+
+async def test_a_round_shows_that_the_loop_turns(loop: Loop) -> None:
+    running = asyncio.create_task(loop.reconciler.run())
+    await loop.until(lambda: loop.sample("reconciles_total", result="success") >= 1)
+    assert loop.health.loops.ages_s()["reconcile"] < 5.0
+    running.cancel()
+
+
+async def test_a_server_that_asks_to_be_left_alone_is_asked_so_seldom(loop: Loop) -> None:
+    class Throttled(ApiError):
+        retry_after_s = 2.0
+
+    asked = 0
+
+    async def observe() -> Any:
+        nonlocal asked
+        asked += 1
+        raise Throttled(429, "TooManyRequests", "later")
+
+    loop.reconciler._observer.observe = observe  # type: ignore[method-assign]
+    running = asyncio.create_task(loop.reconciler.run())
+    await asyncio.sleep(1.6)
+    assert asked == 1
+    running.cancel()
+
+
+@pytest.mark.parametrize("code", [400, 410])
+async def test_an_artifact_that_cannot_be_fetched_is_one_models_own_trouble(loop: Loop, tmp_path: Path, code: int) -> None:
+    for name in ("bad", "m"):
+        config_map, model = published(tmp_path, name)
+        loop.server.add_config_map(config_map)
+        loop.server.add_model(name, OWN, **model["spec"])
+    loop.server.fault = refuse(code, part=loop.server.models[OWN, "bad"]["spec"]["weights"]["configMap"]["name"])
+    assert await loop.reconciler.reconcile()
+
+    def accepted(name: str) -> str:
+        return str(loop.server.models[OWN, name]["status"]["conditions"][0]["reason"])
+
+    assert (accepted("bad"), accepted("m")) == ("Unreadable", "Accepted")

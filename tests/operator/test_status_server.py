@@ -68,6 +68,23 @@ async def test_a_leader_whose_watch_is_dead_is_restarted(probe: Probe) -> None:
     assert await probe.get("/healthz") == (503, "the watch on policies delivers nothing\n")
 
 
+async def test_a_leader_whose_loops_stand_still_is_not_ready_and_in_the_end_not_alive(probe: Probe) -> None:
+    health = probe.health
+    health.leading_since_s, health.reconciled = probe.clock.monotonic_s(), True
+    health.loops.expect("watch-scaling-pods", 100.0)
+    health.loops.expect("scaling", 140.0, fatal=True)
+    assert (await probe.get("/readyz"))[0] == 200
+    probe.later(101)
+    assert await probe.get("/readyz") == (503, "watch-scaling-pods has done nothing for 101 s\n")
+    assert (await probe.get("/healthz"))[0] == 200
+    health.loops.beat("watch-scaling-pods")
+    assert (await probe.get("/readyz"))[0] == 200
+    probe.later(40)
+    assert await probe.get("/healthz") == (503, "scaling has done nothing for 141 s\n")
+    health.loops.beat("scaling")
+    assert (await probe.get("/healthz"))[0] == 200
+
+
 async def test_metrics_are_in_the_text_format_with_all_labels_from_the_start(probe: Probe) -> None:
     status, text = await probe.get("/metrics")
     assert status == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiphys_cli.observability import binding, scaling
+from tiphys_cli.observability import binding, loops, scaling
 from tiphys_cli.observability.alerts import alerts
 from tiphys_cli.observability.rules import Alert, Entry
 
@@ -337,6 +337,7 @@ ENTRIES: dict[str, Entry] = {
             "`maxFunctions` in the tenants file, which is read again when it changes; for all, `binder.tenants.limits`.",
         ),
     ),
+    **loops.ENTRIES,
     **scaling.ENTRIES,
     **binding.ENTRIES,
 }

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     """Selecting=True, but the learned selector was trained without some of the candidates and never chooses them."""
     SWITCHED = "Switched"
     """Event only: another candidate decides from now on."""
+    INTERNAL_ERROR = "InternalError"
+    """Ready=False: something in this object makes the operator fail; the message says what. Others are not affected."""
 
 
 class ChoiceReason(StrEnum):
@@ -124,6 +126,8 @@ class ModelReason(StrEnum):
     """Loaded=False: no extender has it yet."""
     STAGE_CHANGED = "StageChanged"
     """Event only: spec.stage was changed."""
+    INTERNAL_ERROR = "InternalError"
+    """Accepted=False: something in this object makes the operator fail; the message says what. Others are not affected."""
     EXTENDERS_UNKNOWN = "ExtendersUnknown"
     """Loaded=Unknown: no extender could be asked."""
 
@@ -208,6 +212,8 @@ class ScalingReason(StrEnum):
     IDLE = "Idle"
     """Ready=False: scaled to 0 by somebody; left alone until it has a pod again."""
     AGENT_UNAVAILABLE = "AgentUnavailable"
+    INTERNAL_ERROR = "InternalError"
+    """Ready=False: something in this object, or near it, makes its windows fail; the message says what. Others are not affected."""
     NOT_DECIDED_YET = "NotDecidedYet"
     METRICS_FRESH = "MetricsFresh"
     METRICS_PARTIAL = "MetricsPartial"
@@ -322,6 +328,8 @@ class SiteReason(StrEnum):
     PROBE_REFUSED = "ProbeRefused"
     """Reachable=False: the operator does not probe that address; the message names the rule. Unknown: its namespace has too many sites."""
     INVALID_SPEC = "InvalidSpec"
+    INTERNAL_ERROR = "InternalError"
+    """Reachable=Unknown: something in this object makes the operator fail; the message says what. Others are not affected."""
 
 
 class ProbeRefusal(StrEnum):
@@ -364,6 +372,8 @@ class VariantReason(StrEnum):
     DELAY_UNKNOWN = "DelayUnknown"
     """A binder's only: nobody measured or declared the way from its access site."""
     INVALID_SPEC = "InvalidSpec"
+    INTERNAL_ERROR = "InternalError"
+    """Ready=False: something in this object makes the operator fail; the message says what. Others are not affected."""
 
 
 class StreamReason(StrEnum):
@@ -384,3 +394,5 @@ class StreamReason(StrEnum):
     CONFLICT = "Conflict"
     """Ready=False: an older StreamPolicy is for the same access site."""
     INVALID_SPEC = "InvalidSpec"
+    INTERNAL_ERROR = "InternalError"
+    """Ready=False: something in this object makes the operator fail; the message says what. Others are not affected."""

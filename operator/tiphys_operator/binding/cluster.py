@@ -18,10 +18,16 @@ class Objects(Generic[Seen]):
         self._read: Callable[[Mapping[str, Any]], Seen] = read
         self._on_change = on_change
         self.by_uid: dict[str, Seen] = {}
+        self._uids: dict[tuple[str, str], str] = {}
 
     def all(self) -> tuple[Seen, ...]:
         """Those that are not being deleted."""
         return tuple(seen for seen in self.by_uid.values() if not seen.deleting)
+
+    def named(self, namespace: str, name: str) -> Seen | None:
+        """The one of that name, unless it is being deleted."""
+        seen = self.by_uid.get(self._uids.get((namespace, name), ""))
+        return seen if seen is not None and not seen.deleting else None
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed, or written by us just now; our own statuses come back here too and are no news."""
@@ -30,19 +36,26 @@ class Objects(Generic[Seen]):
         if former is not None and _number(former.version) > _number(seen.version):
             return
         self.by_uid[seen.uid] = seen
+        self._uids[seen.namespace, seen.name] = seen.uid
         if former is None or (former.generation, former.deleting) != (seen.generation, seen.deleting):
             self._on_change()
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""
-        self.by_uid.pop(obj["metadata"]["uid"], None)
+        self._forget(obj["metadata"]["uid"])
         self._on_change()
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""
         for uid in set(self.by_uid) - uids:
-            del self.by_uid[uid]
+            self._forget(uid)
         self._on_change()
+
+    def _forget(self, uid: str) -> None:
+        gone = self.by_uid.pop(uid, None)
+        # another one of that name may have come before this one went
+        if gone is not None and self._uids.get((gone.namespace, gone.name)) == uid:
+            del self._uids[gone.namespace, gone.name]
 
 
 class BindingCluster:
@@ -64,12 +77,19 @@ class BindingCluster:
 
     def site(self, namespace: str, name: str) -> SiteObject | None:
         """The site of that name."""
-        return next((site for site in self.sites.all() if (site.namespace, site.name) == (namespace, name)), None)
+        return self.sites.named(namespace, name)
 
     def governing(self, namespace: str, access_site: str) -> PolicyObject | None:
-        """The StreamPolicy that an access site obeys: the oldest, then the first by name."""
-        found = [p for p in self.policies.all() if p.spec is not None and (p.namespace, p.spec.access_site) == (namespace, access_site)]
-        return min(found, key=lambda p: (p.created, p.name), default=None)
+        """The StreamPolicy that an access site obeys."""
+        return self.governors().get((namespace, access_site))
+
+    def governors(self) -> dict[tuple[str, str], PolicyObject]:
+        """The StreamPolicy that each access site obeys, by namespace and site: the oldest, then the first by name."""
+        found: dict[tuple[str, str], PolicyObject] = {}
+        for policy in sorted(self.policies.all(), key=lambda p: (p.created, p.name)):
+            if policy.spec is not None:
+                found.setdefault((policy.namespace, policy.spec.access_site), policy)
+        return found
 
 
 def _number(version: str) -> int:

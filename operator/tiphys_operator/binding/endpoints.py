@@ -32,7 +32,7 @@ def slice_of(obj: dict[str, Any]) -> Slice:
     family = obj["addressType"]
     # a condition that is not set counts as ready: the API says so
     ready = [e["addresses"][0] for e in obj.get("endpoints") or () if (e.get("conditions") or {}).get("ready") is not False]
-    return Slice((metadata["namespace"], service), family, tuple(_with_port(address, family, port) for address in ready))
+    return Slice((metadata["namespace"], service), family, tuple(_with_port(address, family, port) for address in ready if address))
 
 
 def ready_addresses(slices: Iterable[Slice]) -> tuple[str, ...]:
@@ -61,16 +61,14 @@ class SliceSink:
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed; one that cannot be read counts as gone."""
         uid = obj["metadata"]["uid"]
-        former = self._take(uid)
+        former, found = self._take(uid), None
         try:
             found = slice_of(obj)
-        except (KeyError, TypeError, AttributeError, IndexError):
-            self._on_change()
-            return
-        self._by_service[found.service][uid] = found
-        self._services[uid] = found.service
-        if found != former:
-            self._on_change()
+            self._by_service[found.service][uid] = found
+            self._services[uid] = found.service
+        finally:
+            if found is None or found != former:
+                self._on_change()
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""

@@ -16,6 +16,7 @@ from tiphys_operator.binding.metrics import BindingMetrics
 from tiphys_operator.binding.probes import Probes
 from tiphys_operator.binding.quota import Granted
 from tiphys_operator.binding.rounds import Rounds
+from tiphys_operator.guard import ObjectGuard
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,12 @@ log = logging.getLogger(__name__)
 class Prober:
     """One task a site. What a site answers is told at once when it is news."""
 
-    def __init__(self, probes: Probes, metrics: BindingMetrics, clock: Clock, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, probes: Probes, metrics: BindingMetrics, clock: Clock, on_news: Callable[[], None],
+        guard: ObjectGuard, name_of: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
         self._probes, self._metrics, self._clock, self._on_news = probes, metrics, clock, on_news
+        self._guard, self._name_of = guard, name_of
         self._tasks: dict[str, tuple[Probe, asyncio.Task[None]]] = {}
         self._rounds: dict[str, Rounds] = {}
         self._granted = Granted()
@@ -65,18 +70,30 @@ class Prober:
         await asyncio.sleep(random.uniform(0.0, min(0.5, probe.interval_seconds)))  # noqa: S311
         while True:
             since_s = self._clock.monotonic_s()
-            try:
-                round_trip_ms = await self._probes.round_trip_ms(probe)
-            except ProbeRefused as refused:
-                news = rounds.refuse(refused.rule)
-                self._metrics.probes_refused[refused.rule].inc()
-            except Unavailable as error:
-                news = rounds.missed(str(error))
-                self._metrics.probes["missed"].inc()
-            else:
-                news = rounds.answered(round_trip_ms, self._clock.now_s())
-                self._metrics.probes["answered"].inc()
-            if news:
-                self._on_news()
+            with self._guard.over("InferenceSite", self._name_of(uid), str(probe)) as trip:
+                await self._once(probe, rounds)
+            if trip.error is not None:
+                # a site that nobody probes any more would look well for ever; what was tripped over stands in the log only
+                self._miss(rounds, "the probe itself failed")
             interval_s = self._granted.interval_s.get(uid, float(probe.interval_seconds))
             await asyncio.sleep(max(interval_s - (self._clock.monotonic_s() - since_s), 0.0))
+
+    async def _once(self, probe: Probe, rounds: Rounds) -> None:
+        try:
+            round_trip_ms = await self._probes.round_trip_ms(probe)
+        except ProbeRefused as refused:
+            self._metrics.probes_refused[refused.rule].inc()
+            if rounds.refuse(refused.rule):
+                self._on_news()
+            return
+        except Unavailable as error:
+            self._miss(rounds, str(error))
+            return
+        self._metrics.probes["answered"].inc()
+        if rounds.answered(round_trip_ms, self._clock.now_s()):
+            self._on_news()
+
+    def _miss(self, rounds: Rounds, why: str) -> None:
+        self._metrics.probes["missed"].inc()
+        if rounds.missed(why):
+            self._on_news()

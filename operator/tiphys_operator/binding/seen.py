@@ -11,7 +11,7 @@ from tiphys_models.api.base import Api
 from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus
 from tiphys_models.api.model_variant import ModelVariantSpec, ModelVariantStatus
 from tiphys_models.api.stream_policy import StreamPolicySpec, StreamPolicyStatus
-from tiphys_operator.parsed import spec_or_problem, status_or_empty
+from tiphys_operator.parsed import generation_of, spec_or_problem, status_or_empty
 
 Spec = TypeVar("Spec", bound=Api)
 Status = TypeVar("Status", bound=Api)
@@ -93,7 +93,7 @@ def _parts(obj: Mapping[str, Any], parse: Callable[[dict[str, Any]], Api], statu
         "namespace": metadata["namespace"],
         "name": metadata["name"],
         "uid": metadata["uid"],
-        "generation": int(metadata.get("generation") or 0),
+        "generation": generation_of(metadata),
         "version": metadata.get("resourceVersion") or "",
         "created": metadata.get("creationTimestamp") or "",
         "spec": spec,

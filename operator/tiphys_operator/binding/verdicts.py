@@ -22,6 +22,27 @@ _OWN_VERDICTS = (SiteReason.PROBED, SiteReason.PROBES_MISSED, SiteReason.PROBE_R
 _READY, _REACHABLE = BindingConditionType.READY, BindingConditionType.REACHABLE
 
 
+def failed_site(site: SiteObject, message: str, now_s: float) -> InferenceSiteStatus:
+    """Of a site that the operator trips over."""
+    verdict = Verdict(_REACHABLE, "Unknown", SiteReason.INTERNAL_ERROR, message)
+    found = condition(verdict, site.status.conditions, site.generation, now_s)
+    return InferenceSiteStatus(observed_generation=site.generation, conditions=[found])
+
+
+def failed_variant(variant: VariantObject, message: str, now_s: float) -> ModelVariantStatus:
+    """Of a variant that the operator trips over."""
+    verdict = Verdict(_READY, "False", VariantReason.INTERNAL_ERROR, message)
+    found = condition(verdict, variant.status.conditions, variant.generation, now_s)
+    return ModelVariantStatus(observed_generation=variant.generation, conditions=[found])
+
+
+def failed_policy(policy: PolicyObject, message: str, now_s: float) -> StreamPolicyStatus:
+    """Of a policy that the operator trips over."""
+    verdict = Verdict(_READY, "False", StreamReason.INTERNAL_ERROR, message)
+    found = condition(verdict, policy.status.conditions, policy.generation, now_s)
+    return StreamPolicyStatus(observed_generation=policy.generation, conditions=[found])
+
+
 def measured_here(status: InferenceSiteStatus, access_site: str) -> InferenceSiteStatus:
     """Without what others measured elsewhere: that is theirs to write."""
     return status.model_copy(update={"delays": [d for d in status.delays if d.origin == access_site]})

@@ -38,9 +38,9 @@ def conflict(policy: ScalingSeen, others: Others, policies: Iterable[ScalingSeen
         return None
     target, horizontal, vertical = spec.target_ref, spec.horizontal is not None, spec.vertical is not None
     for hpa in others.hpas:
-        if not _names(hpa.get("spec", {}).get("scaleTargetRef"), target):
+        if not _names(part(part(hpa, "spec"), "scaleTargetRef"), target):
             continue
-        name = hpa["metadata"]["name"]
+        name = part(hpa, "metadata").get("name")
         if horizontal:
             return Conflict(
                 ScalingReason.OWNED_BY_HPA, f"HorizontalPodAutoscaler {name} sets the number of pods: delete it, or remove spec.horizontal"
@@ -51,14 +51,15 @@ def conflict(policy: ScalingSeen, others: Others, policies: Iterable[ScalingSeen
                 f"HorizontalPodAutoscaler {name} divides by CPU requests, which would move: give it an AverageValue, or delete it",
             )
     for scaled in others.scaled_objects if horizontal else ():
-        reference = {"kind": "Deployment", **(scaled.get("spec", {}).get("scaleTargetRef") or {})}
+        reference = {"kind": "Deployment", **part(part(scaled, "spec"), "scaleTargetRef")}
         if _names(reference, target):
-            return Conflict(ScalingReason.OWNED_BY_KEDA, f"ScaledObject {scaled['metadata']['name']} sets the number of pods")
+            name = part(scaled, "metadata").get("name")
+            return Conflict(ScalingReason.OWNED_BY_KEDA, f"ScaledObject {name} sets the number of pods")
     for vpa in others.vpas if vertical else ():
-        specified = vpa.get("spec", {})
-        mode = (specified.get("updatePolicy") or {}).get("updateMode") or "Auto"
-        if mode != "Off" and _names(specified.get("targetRef"), target):
-            name = vpa["metadata"]["name"]
+        specified = part(vpa, "spec")
+        mode = part(specified, "updatePolicy").get("updateMode") or "Auto"
+        if mode != "Off" and _names(part(specified, "targetRef"), target):
+            name = part(vpa, "metadata").get("name")
             return Conflict(
                 ScalingReason.OWNED_BY_VPA, f"VerticalPodAutoscaler {name} sets sizes: set its updateMode to Off, or remove spec.vertical"
             )
@@ -72,15 +73,21 @@ def conflict(policy: ScalingSeen, others: Others, policies: Iterable[ScalingSeen
     return None
 
 
-def _names(reference: Mapping[str, Any] | None, target: TargetRef) -> bool:
-    reference = reference or {}
+def part(obj: Any, name: str) -> Mapping[str, Any]:
+    """A part of an object that others wrote; empty where it is missing, null or something else."""
+    value = obj.get(name) if isinstance(obj, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _names(reference: Mapping[str, Any], target: TargetRef) -> bool:
     return reference.get("kind") == target.kind and reference.get("name") == target.name
 
 
 def _by_utilisation(hpa: Mapping[str, Any]) -> bool:
-    for metric in hpa.get("spec", {}).get("metrics") or ():
-        source = metric.get("resource") or metric.get("containerResource") or {}
-        if source.get("name") == "cpu" and (source.get("target") or {}).get("type") == "Utilization":
+    metrics = part(hpa, "spec").get("metrics")
+    for metric in metrics if isinstance(metrics, list) else ():
+        source = part(metric, "resource") or part(metric, "containerResource")
+        if source.get("name") == "cpu" and part(source, "target").get("type") == "Utilization":
             return True
     return False
 

@@ -80,6 +80,12 @@ class ScalingMetrics:
         self.rollbacks = Counter(f"{p}_rollbacks", "How often the rule took over from an agent that was worse.", registry=r)
         self.rolled_back = Gauge(f"{p}_rolled_back", "ScalingPolicies whose rule decides instead of their agent.", registry=r)
         self.partial = Gauge(f"{p}_partial", "ScalingPolicies whose last window was measured in part: nothing shrinks.", registry=r)
+        self.overdue = Gauge("tiphys_operator_windows_overdue", "Windows of scaling that are late by more than an interval.", registry=r)
+        self.overdue_s = Gauge(
+            "tiphys_operator_window_overdue_seconds",
+            "How long ago the latest window should have ended well; negative: none is late.",
+            registry=r,
+        )
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)

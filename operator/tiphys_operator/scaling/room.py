@@ -14,6 +14,7 @@ from tiphys_models.api.scaling_status import Blocked
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.quantity import quantity
 from tiphys_models.scaling.state import Bounds, Mask, Window
+from tiphys_operator.scaling.conflicts import part
 from tiphys_operator.scaling.shape import Shape
 from tiphys_operator.scaling.workload import NodeRoom, Resize, ScaledPod, Target
 
@@ -150,11 +151,11 @@ def _room(quotas: Iterable[Mapping[str, Any]], need: Mapping[str, float]) -> int
     """How many times `need` fits into what is left."""
     fits: list[float] = []
     for quota in quotas:
-        specified, status = quota.get("spec") or {}, quota.get("status") or {}
+        specified, status = part(quota, "spec"), part(quota, "status")
         # a quota for certain pods only: whether ours are among them shows when the API server refuses
-        if specified.get("scopeSelector") or set(specified.get("scopes") or ()) - {"NotTerminating"}:
+        if specified.get("scopeSelector") or any(scope != "NotTerminating" for scope in specified.get("scopes") or ()):
             continue
-        hard, used = status.get("hard") or {}, status.get("used") or {}
+        hard, used = part(status, "hard"), part(status, "used")
         for name, amount in hard.items():
             key, unit = ("pods", 1.0) if name in ("pods", "count/pods") else _QUOTA_NAMES.get(name, ("", 1.0))
             if need.get(key):

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 from tiphys_models.api import scaling_policy
 from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION, ScalingPolicySpec, parse_scaling
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_operator.parsed import spec_or_problem, status_or_empty
+from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.domain.quantity import timestamp_s
+from tiphys_operator.parsed import generation_of, spec_or_problem, status_or_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,12 @@ def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
     metadata = obj["metadata"]
     annotations = metadata.get("annotations") or {}
     spec, invalid = spec_or_problem(obj, parse_scaling)
-    status = status_or_empty(obj, ScalingPolicyStatus)
+    status = _usable(status_or_empty(obj, ScalingPolicyStatus))
     return ScalingSeen(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        generation=int(metadata.get("generation") or 0),
+        generation=generation_of(metadata),
         version=metadata.get("resourceVersion") or "",
         created=metadata.get("creationTimestamp") or "",
         spec=spec,
@@ -61,3 +63,13 @@ def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
         retry=str(annotations.get(RETRY_ANNOTATION) or "")[:63],
         deleting=bool(metadata.get("deletionTimestamp")),
     )
+
+
+def _usable(status: ScalingPolicyStatus) -> ScalingPolicyStatus:
+    """Without a last decision of which nobody can say when it was: the next one is made anew."""
+    last = status.last_decision
+    try:
+        at_s = timestamp_s(last.at) if last is not None else None
+    except InvalidInput:
+        at_s = None
+    return status if last is None or at_s is not None else status.model_copy(update={"last_decision": None})

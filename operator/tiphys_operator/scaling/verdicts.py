@@ -20,6 +20,7 @@ _WARNINGS = frozenset(
     {
         ScalingReason.INVALID_SPEC,
         ScalingReason.NAMESPACE_NOT_ALLOWED,
+        ScalingReason.INTERNAL_ERROR,
         ScalingReason.TARGET_NOT_FOUND,
         ScalingReason.TARGET_UNREADABLE,
         ScalingReason.TARGET_UNFIT,

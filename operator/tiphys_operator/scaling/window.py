@@ -58,6 +58,10 @@ class Running:
     reader: WindowReader | None = None
     workload: Workload | None = None
 
+    def begin_anew(self) -> None:
+        """Half of a step may be in what decides, and a thread that ran away still writes into it."""
+        self.generation, self.chosen, self.judge, self.reader = -1, None, None, None
+
 
 class WindowRunner:
     """Shared by all policies."""
@@ -93,6 +97,10 @@ class WindowRunner:
             await self._tell(policy, problem)
             return
         await self._decide(policy, spec, target, running)
+
+    async def tell(self, policy: ScalingSeen, reason: ScalingReason, message: str) -> None:
+        """Say that a window came to nothing, and why."""
+        await self._tell(policy, Finding(reason, message))
 
     async def align(self, policy: ScalingSeen, running: Running) -> None:
         """Bring pods that started or were delayed to the size that is in force, between two windows."""

@@ -130,7 +130,7 @@ def target_of(obj: Mapping[str, Any], kind: str) -> Target:
         template=tuple(_cpu(c, {}) for c in containers),
         template_requests=_requests(containers),
         manager=_manager(metadata.get("managedFields") or ()),
-        rolling_out=_rolling_out(metadata, status),
+        rolling_out=_rolling_out(metadata, status, _to_update(kind, spec, status)),
         not_created=_not_created(status),
     )
 
@@ -204,12 +204,23 @@ def _requests(containers: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
 
 def _manager(fields: Iterable[Mapping[str, Any]]) -> str:
     setters = [entry for entry in fields if "f:replicas" in (((entry.get("fieldsV1") or {}).get("f:spec")) or {})]
-    return str(max(setters, key=lambda entry: str(entry.get("time", "")))["manager"]) if setters else ""
+    # an entry without a manager is unusual, but the API server keeps it
+    return str(max(setters, key=lambda entry: str(entry.get("time") or "")).get("manager") or "") if setters else ""
 
 
-def _rolling_out(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+def _rolling_out(metadata: Mapping[str, Any], status: Mapping[str, Any], to_update: int) -> bool:
     seen = status.get("observedGeneration") or 0
-    return seen == metadata.get("generation") and (status.get("updatedReplicas") or 0) < (status.get("replicas") or 0)
+    return seen == metadata.get("generation") and (status.get("updatedReplicas") or 0) < to_update
+
+
+def _to_update(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> int:
+    """How many pods the workload's controller will bring to the newest template by itself."""
+    replicas: int = status.get("replicas") or 0
+    strategy = (spec.get("updateStrategy") or {}) if kind == "StatefulSet" else {}
+    if strategy.get("type") == "OnDelete":
+        return 0
+    # ordinals below the partition keep their revision for as long as somebody wants them to
+    return max(replicas - ((strategy.get("rollingUpdate") or {}).get("partition") or 0), 0)
 
 
 def _not_created(status: Mapping[str, Any]) -> str:

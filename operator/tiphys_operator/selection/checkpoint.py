@@ -17,6 +17,7 @@ MAX_BYTES = 900_000
 _NOT_FOUND, _CONFLICT = 404, 409
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PATCH = "application/merge-patch+json"
+_TRIES = 4
 
 
 class Checkpoint:
@@ -57,19 +58,32 @@ class Checkpoint:
         self._data = {key: value for key, value in self._data.items() if key not in gone} | {uid: text}
 
     async def _write(self, changes: Mapping[str, str | None]) -> Any:
-        path = f"{self._collection}/{self._name}"
-        metadata = {"resourceVersion": self._version} if self._version else {}
+        """Always with a precondition: what a former leader sends late finds another version and fails."""
+        for _ in range(_TRIES):
+            try:
+                return await self._write_once(changes)
+            except ApiError as error:
+                if error.status not in (_CONFLICT, _NOT_FOUND):
+                    raise
+            # somebody else touched, made or deleted it (a chart's upgrade, a person): our keys are ours alone, the Lease sees to that
+            await self._look_again()
+        raise Unavailable(f"ConfigMap {self._name} changes faster than it can be written")
+
+    async def _write_once(self, changes: Mapping[str, str | None]) -> Any:
+        if self._version:
+            body = {"metadata": {"resourceVersion": self._version}, "data": changes}
+            request = self._client.request("PATCH", f"{self._collection}/{self._name}", body=body, content_type=_PATCH)
+            return await self._writer.fenced(request)
+        data = {key: value for key, value in changes.items() if value is not None}
+        body = {"metadata": {"name": self._name}, "data": data}
+        return await self._writer.fenced(self._client.request("POST", self._collection, body=body))
+
+    async def _look_again(self) -> None:
         try:
-            return await self._writer.fenced(
-                self._client.request("PATCH", path, body={"metadata": metadata, "data": changes}, content_type=_PATCH)
-            )
+            obj = await self._writer.fenced(self._client.get(f"{self._collection}/{self._name}"))
         except ApiError as error:
-            if error.status == _CONFLICT:
-                # somebody else touched it (a chart's upgrade, a person): our keys are ours alone, the Lease sees to that
-                return await self._writer.fenced(self._client.request("PATCH", path, body={"data": changes}, content_type=_PATCH))
             if error.status != _NOT_FOUND:
                 raise
-        data = {key: value for key, value in changes.items() if value is not None}
-        return await self._writer.fenced(
-            self._client.request("POST", self._collection, body={"metadata": {"name": self._name}, "data": data})
-        )
+            self._version = ""
+        else:
+            self._version = obj["metadata"]["resourceVersion"]

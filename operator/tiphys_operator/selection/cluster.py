@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import TiphysError
 from tiphys_models.domain.facts import node_facts, pod_facts
 from tiphys_models.domain.quantity import timestamp_s
 
@@ -99,17 +98,14 @@ def live_pod(obj: Mapping[str, Any], now_s: float) -> LivePod:
 
 
 class NodeSink:
-    """Nodes into the cluster; one that cannot be read is no host."""
+    """Nodes into the cluster; of one that cannot be read, what was read before stays."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._names = cluster, dict[str, str]()
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed."""
-        try:
-            node = live_node(obj)
-        except (TiphysError, TypeError, AttributeError, ValueError):
-            return
+        node = live_node(obj)
         self._names[obj["metadata"]["uid"]] = node.name
         self._cluster.nodes[node.name] = node
 
@@ -125,17 +121,14 @@ class NodeSink:
 
 
 class PodSink:
-    """Pods into the cluster; one that cannot be read is no load."""
+    """Pods into the cluster; of one that cannot be read, what was read before stays."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed; the first time at which it was seen finished stays."""
-        try:
-            pod = live_pod(obj, self._clock.now_s())
-        except (TiphysError, TypeError, AttributeError, ValueError):
-            return
+        pod = live_pod(obj, self._clock.now_s())
         known = self._cluster.pods.get(pod.uid)
         if known is None or known.finished_s is None:
             self._cluster.pods[pod.uid] = pod

@@ -4,39 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
-from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.routing import Route, Router
-from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.api.selection import SelectionStatus, SelectorName, SelectSpec
 from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.prometheus import PrometheusClient
-from tiphys_models.clients.reflector import Reflector
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_models.domain.errors import ArtifactRefused, TiphysError, Unavailable
+from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_operator.guard import said
 from tiphys_operator.metrics import OperatorMetrics, SelectionError
 from tiphys_operator.observation import PolicySeen, SelectionSeen
+from tiphys_operator.pace import SoonAgain, again_in_s
 from tiphys_operator.selection.checkpoint import Checkpoint
 from tiphys_operator.selection.chooser import Chooser, chooser_key
 from tiphys_operator.selection.cluster import Cluster, NodeSink, PodSink
 from tiphys_operator.selection.interval import Result, View, run_interval
 from tiphys_operator.selection.memory import Memory
 from tiphys_operator.selection.prices import PriceTable
-from tiphys_operator.writer import FIELD_MANAGER, Writer
+from tiphys_operator.selection.publisher import Publisher
+from tiphys_operator.turns import Turns
+from tiphys_operator.watches import Watch, Watches
+from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 1.0
+LOOP = "selection"
+LATE_S = 180.0
+_IDLE_S = 60.0
 _AGAIN_S = 1.0
-_SYNC_S = 0.1
+_AT_ONCE = 2
+"""Intervals that think side by side: planners fill a core each."""
 _LONGEST_S = 60.0
 """Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away."""
 _NOT_FOUND = 404
 _LEARNED = (SelectorName.METANET, SelectorName.DQN)
+Found = TypeVar("Found")
 _JUDGED = set(ChoiceReason) - {ChoiceReason.FIRST, ChoiceReason.NOTHING_TO_PLACE, ChoiceReason.NO_USABLE_NODE}
 
 
@@ -54,6 +64,8 @@ class _Policy:
     """What may be said: the last choice whose plan is published."""
     problem: str = ""
     """Why the last interval came to nothing."""
+    failures: int = 0
+    """In a row."""
 
 
 class SelectionLoop:
@@ -62,21 +74,27 @@ class SelectionLoop:
     def __init__(
         self, client: KubeClient, writer: Writer, checkpoint: Checkpoint, prices: PriceTable, metrics: OperatorMetrics, clock: Clock,
         *, own_namespace: str, scheduler_name: str, prometheus: PrometheusClient | None = None,
+        beats: Heartbeats | None = None, rng: random.Random | None = None,
     ) -> None:  # fmt: skip
-        self._client, self._writer, self._checkpoint, self._prices = client, writer, checkpoint, prices
+        self._publisher, self._checkpoint, self._prices = Publisher(client, writer, metrics), checkpoint, prices
         self._metrics, self._clock, self._scheduler_name = metrics, clock, scheduler_name
         self._own_namespace, self._prometheus = own_namespace, prometheus
+        self._beats = beats if beats is not None else Heartbeats(clock)
+        self._soon, self._rng = SoonAgain(clock), rng if rng is not None else random.Random()  # noqa: S311 - jitter
         self._router = Router((), own_namespace)
         self._cluster = Cluster()
-        self._nodes = Reflector(client, "/api/v1/nodes", NodeSink(self._cluster), clock, on_error=self._watch_failed)
-        self._pods = Reflector(client, "/api/v1/pods", PodSink(self._cluster, clock), clock, on_error=self._watch_failed)
+        self._changed = asyncio.Event()
+        self._watches = Watches(LOOP, client, clock, metrics, self._beats, self._watch_failed, self._changed.set)
+        self._turns = Turns(_AT_ONCE, 1, self._changed.set)
+        # threads of their own: a planner that runs away keeps one of these, not one that reconciling or scaling needs
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=LOOP)
         self._blocked = ""
         """Why no interval can begin."""
         self._policies: dict[str, _Policy] = {}
         self._living: set[str] = set()
         """All policies there are: one that is Off for a while forgets nothing."""
-        self._changed = asyncio.Event()
         metrics.selection_overdue.set_function(self.overdue_s)
+        metrics.pods_kept.labels(LOOP).set_function(lambda: len(self._cluster.pods))
         self.on_news: Callable[[], None] = lambda: None
         """Called when a status should be written."""
 
@@ -116,25 +134,26 @@ class SelectionLoop:
 
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
-        while not self._policies:
-            await self._sleep(_IDLE_S * 60)
-        await self._checkpoint_read()
-        # only now: without `select` nobody needs the right to watch pods and nodes
-        watches = [asyncio.create_task(self._nodes.run()), asyncio.create_task(self._pods.run())]
+        self._beats.expect(LOOP, LATE_S)
         try:
+            while not self._policies:
+                await self._sleep(_IDLE_S)
+            await self._checkpoint_read()
+            # only now: without `select` nobody needs the right to watch pods and nodes
+            await self._watches.synced(*self._watch())
+            self._beats.expect(LOOP, LATE_S, fatal=True)
             while True:
-                for watch in watches:
-                    if watch.done():
-                        watch.result()  # never but by a mistake: it ends the process
-                if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
-                    await asyncio.sleep(_SYNC_S)
-                    continue
-                await self._due()
+                self._due()
                 await self._sleep(self._next_s())
         finally:
-            for watch in watches:
-                watch.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
+            await self._turns.close()
+            await self._watches.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._beats.forget(LOOP)
+
+    def _watch(self) -> tuple[Watch, Watch]:
+        nodes = self._watches.start("Node", "/api/v1/nodes", NodeSink(self._cluster))
+        return nodes, self._watches.start("Pod", "/api/v1/pods", PodSink(self._cluster, self._clock))
 
     def overdue_s(self) -> float:
         """How long the interval that should have begun first has been waiting, or running."""
@@ -143,28 +162,40 @@ class SelectionLoop:
 
     def _next_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        return max(min((p.due_s - now_s for p in self._policies.values()), default=60.0), 0.0)
+        times = (p.due_s - now_s for uid, p in self._policies.items() if not self._turns.busy(uid))
+        return max(min(min(times, default=_IDLE_S), _IDLE_S), 0.0)
 
-    async def _due(self) -> None:
-        for uid, policy in list(self._policies.items()):
-            now_s, select = self._clock.monotonic_s(), policy.route.spec.select
-            if select is None or policy.due_s > now_s:
-                continue
-            policy.due_s = max(policy.due_s + select.interval_seconds, now_s + select.interval_seconds / 2)
-            try:
-                result = await self._interval(uid, policy)
-            except (TiphysError, TimeoutError, ValueError, ArithmeticError, IndexError, KeyError) as error:
-                if isinstance(error, LeaseLost):
-                    raise
-                kind = SelectionError.API if isinstance(error, Unavailable) else SelectionError.CHOICE
-                self._fail(policy, kind, f"{type(error).__name__}: {error}"[:500])
-                policy.due_s = self._clock.monotonic_s() + max(_AGAIN_S, select.interval_seconds / 2)
-            else:
-                policy.problem = ""
-                self._count(result)
-            self.on_news()
+    def _due(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for uid, policy in sorted(self._policies.items(), key=lambda item: item[1].due_s):
+            if policy.due_s <= now_s:
+                self._turns.start(uid, policy.route.namespace, partial(self._turn, uid, policy))
         self._metrics.active_candidates([p.memory.active for p in self._policies.values() if p.memory is not None])
         self._metrics.selection_failing.set(sum(bool(p.problem) for p in self._policies.values()))
+
+    async def _turn(self, uid: str, policy: _Policy) -> None:
+        """One interval of one policy, of which nobody else hears."""
+        now_s, select = self._clock.monotonic_s(), policy.route.spec.select
+        if select is None or self._policies.get(uid) is not policy:
+            return
+        policy.due_s = max(policy.due_s + select.interval_seconds, now_s + select.interval_seconds / 2)
+        result: Result | None = None
+        failure: Exception | None = None
+        try:
+            with self._metrics.objects.over(policy.seen.kind, policy.seen.key, policy.seen.version) as trip:
+                try:
+                    result = await self._interval(uid, policy)
+                except (ArtifactRefused, TimeoutError) as error:
+                    failure = error  # no object's doing: weights, or a planner
+            failure = trip.error if trip.error is not None else failure
+        except Unavailable as error:
+            failure = error
+        if result is None or failure is not None:
+            self._fail(policy, select, failure)
+        else:
+            policy.problem, policy.failures = "", 0
+            self._count(result)
+        self.on_news()
 
     async def _interval(self, uid: str, policy: _Policy) -> Result:
         route, select = policy.route, policy.route.spec.select
@@ -183,7 +214,7 @@ class SelectionLoop:
         # first what must survive, then what others obey: killed in between, the next leader knows of the decision
         await self._save(uid, memory)
         if result.plan is not None:
-            await self._publish(policy.seen, result.plan)
+            await self._publisher.publish(policy.seen, result.plan)
         policy.told = SelectionSeen(memory.active, route.generation, memory.status)
         return result
 
@@ -193,11 +224,14 @@ class SelectionLoop:
         policy.memory = memory
         if policy.chooser is None or policy.chooser.key != chooser_key(select):
             learned = memory.learned if memory.chooser == chooser_key(select) else ""
-            policy.chooser = await asyncio.to_thread(Chooser, select, learned)
+            policy.chooser = await self._in_thread(partial(Chooser, select, learned))
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
         view = View(nodes, pods, self._prices.host_types(nodes.values()), self._router, busy)
         now_s, chooser = self._clock.now_s(), policy.chooser
-        return memory, await asyncio.to_thread(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s)
+        return memory, await self._in_thread(partial(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s))
+
+    async def _in_thread(self, work: Callable[[], Found]) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _busy_cores(self) -> Mapping[str, float]:
         """Empty while Prometheus does not answer: then what pods request counts."""
@@ -217,18 +251,6 @@ class SelectionLoop:
             self._metrics.selection_error(SelectionError.CHECKPOINT)
             log.warning("what selection has learned could not be saved", extra={"fields": {"error": str(error)}})
 
-    async def _publish(self, policy: PolicySeen, plan: PlacementPlanSpec) -> None:
-        owner = {"apiVersion": API_VERSION, "kind": policy.kind, "name": policy.name, "uid": policy.uid}
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": policy.name, "namespace": policy.namespace, "ownerReferences": [owner]},
-            "spec": plan.model_dump(by_alias=True, mode="json"),
-        }
-        path = f"/apis/{API_VERSION}/namespaces/{policy.namespace}/{PLURAL}/{policy.name}"
-        await self._writer.fenced(self._client.apply(path, body, FIELD_MANAGER))
-        self._metrics.writes.labels("plan").inc()
-
     async def _checkpoint_read(self) -> None:
         while True:
             try:
@@ -245,6 +267,9 @@ class SelectionLoop:
                 return
 
     async def _sleep(self, at_most_s: float) -> None:
+        self._watches.check()
+        self._turns.check()
+        self._beats.beat(LOOP)
         try:
             async with asyncio.timeout(at_most_s):
                 await self._changed.wait()
@@ -266,11 +291,19 @@ class SelectionLoop:
                 m.selection_predicted.inc(max(promised, 0.0))
                 m.selection_measured.inc(max(measured, 0.0))
 
-    def _fail(self, policy: _Policy, kind: SelectionError, why: str) -> None:
-        self._metrics.selection_error(kind)
+    def _fail(self, policy: _Policy, select: SelectSpec, failure: Exception | None) -> None:
+        outside = isinstance(failure, Unavailable)
+        self._metrics.selection_error(SelectionError.API if outside else SelectionError.CHOICE)
+        why = (
+            f"{type(failure).__name__}: {failure}" if isinstance(failure, TiphysError | TimeoutError) else said(failure or ValueError())
+        )[:500]
         if policy.problem != why:  # once: every interval would say the same
             log.warning("no choice in this interval", extra={"fields": {"policy": policy.seen.key, "error": why}})
         policy.problem = why
+        policy.failures += 1
+        retry_after_s: float | None = getattr(failure, "retry_after_s", None)
+        pause_s = again_in_s(policy.failures, float(select.interval_seconds), retry_after_s, self._soon, self._rng)
+        policy.due_s = self._clock.monotonic_s() + pause_s
 
     def _watch_failed(self, path: str, error: Unavailable) -> None:
         self._metrics.selection_error(SelectionError.WATCH)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry
+
 from tests.operator.binding.small import endpoint_slice
 from tiphys_operator.binding.endpoints import SliceSink
+from tiphys_operator.guard import GuardedSink, ObjectGuard
 
 
 class Told:
@@ -55,7 +58,8 @@ def test_slices_that_moved_went_or_cannot_be_read_leave_nothing_behind() -> None
     sink.drop(endpoint_slice("moved", "other"))
     assert sink.ready("n", "other") == ()
     sink.put(endpoint_slice("broken", "yolo", "10.0.0.1"))
-    sink.put(endpoint_slice("broken", "yolo") | {"endpoints": [{}]})
+    guarded = GuardedSink("EndpointSlice", sink, ObjectGuard(CollectorRegistry()))
+    guarded.put(endpoint_slice("broken", "yolo") | {"endpoints": [{}]})
     assert sink.ready("n", "yolo") == ()
     sink.put(endpoint_slice("gone", "yolo", "10.0.0.1"))
     sink.listed({"another"})

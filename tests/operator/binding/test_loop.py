@@ -259,20 +259,25 @@ async def test_a_policy_without_a_binder_says_so() -> None:
         await until(lambda: kube.reason("streampolicies", "streams") == "BinderUnreachable")
 
 
-async def test_a_prober_that_dies_of_a_mistake_ends_the_loop() -> None:
+async def test_a_probe_that_trips_over_its_site_counts_as_missed_and_goes_on() -> None:
     class Mistaken(Probes):
         async def round_trip_ms(self, probe: Probe) -> float:
-            raise ZeroDivisionError
+            if probe.port == 1:
+                raise ZeroDivisionError
+            return 3.0
 
-    prober = Prober(Mistaken(), OperatorMetrics().binding, SystemClock(), lambda: None)
-    prober.follow(Granted({"uid": Probe(host="127.0.0.2", port=1)}))
+    metrics = OperatorMetrics()
+    prober = Prober(Mistaken(), metrics.binding, SystemClock(), lambda: None, metrics.objects)
+    prober.follow(Granted({name: Probe(host="127.0.0.2", port=port, interval_seconds=1) for name, port in (("bad", 1), ("good", 2))}))
 
-    def dead() -> bool:
+    def told() -> bool:
         prober.check()
-        return False
+        bad, good = prober.rounds("bad"), prober.rounds("good")
+        return bad is not None and bad.reachable is False and good is not None and good.reachable is True
 
-    with pytest.raises(ZeroDivisionError):
-        await until(dead)
+    await until(told)
+    assert "ZeroDivisionError" in str(getattr(prober.rounds("bad"), "why_missed", ""))
+    assert (metrics.registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "InferenceSite"}) or 0) >= 2
     await prober.close()
 
 

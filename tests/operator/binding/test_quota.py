@@ -43,7 +43,8 @@ def test_no_site_is_probed_more_often_than_the_operator_is_set_to() -> None:
 
 
 async def test_a_site_beyond_the_limit_is_not_probed_and_says_so() -> None:
-    prober = Prober(Probes(), OperatorMetrics().binding, ManualClock(), lambda: None)
+    metrics = OperatorMetrics()
+    prober = Prober(Probes(), metrics.binding, ManualClock(), lambda: None, metrics.objects)
     prober.follow(grant([wish(0), wish(1)], ProbeQuota(sites=1)))
     beyond, within = prober.rounds("n-1"), prober.rounds("n-0")
     assert beyond is not None

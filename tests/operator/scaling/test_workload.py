@@ -6,6 +6,7 @@ import pytest
 
 from tests.operator.scaling.small import NOW_S, deployment, pod, pod_object, resizing, target
 from tiphys_models.api.scaling_policy import Vertical
+from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.shape import Shape, shape_of, size_in_force
 from tiphys_operator.scaling.workload import Resize, pod_of, target_of
 
@@ -84,3 +85,39 @@ def test_the_size_in_force_is_that_of_most_pods() -> None:
     assert size_in_force([], shape) == 100
     assert size_in_force([pod("a", cpu="200m"), pod("b", cpu="200m"), pod("c", cpu="100m")], shape) == 200
     assert size_in_force([pod("a", cpu="200m"), pod("c", cpu="100m")], shape) == 200
+
+
+@pytest.mark.parametrize(
+    ("strategy", "updated", "expected"),
+    [
+        ({}, 2, True),
+        ({}, 5, False),
+        ({"type": "OnDelete"}, 0, False),
+        ({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}, 2, False),
+        ({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}, 1, True),
+        ({"type": "RollingUpdate", "rollingUpdate": {"partition": 99}}, 0, False),
+        ({"type": "RollingUpdate", "rollingUpdate": None}, 2, True),
+    ],
+)
+def test_a_stateful_set_that_keeps_two_revisions_on_purpose_is_not_rolling_out(
+    strategy: dict[str, object], updated: int, *, expected: bool
+) -> None:
+    obj = deployment(5, status={"updatedReplicas": updated})
+    obj["spec"]["updateStrategy"] = strategy
+    assert target_of(obj, "StatefulSet").rolling_out is expected
+
+
+def test_a_setter_of_replicas_without_a_name_is_nobody() -> None:
+    fields: list[dict[str, object]] = [{"fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": None}]
+    assert target(metadata={"managedFields": fields}).manager == ""
+
+
+def test_what_gone_pods_used_leaves_nothing_behind() -> None:
+    cluster = ScalingCluster()
+    for n in range(5):
+        cluster.put_pod(pod(f"web-{n}", node=f"n{n}"), f"web-{n}")
+    assert cluster.used_m == {f"n{n}": 50 for n in range(5)}
+    for n in range(5):
+        cluster.put_pod(None, f"web-{n}")
+    assert (cluster.used_m, cluster.pods_kept(), cluster.owned(target())) == ({}, 0, ())
+    assert cluster._by_namespace == {}

@@ -51,28 +51,47 @@ class Kube:
         await asyncio.sleep(60)
         yield {}
 
-    async def request(self, method: str, path: str, *, body: Any = None, **rest: Any) -> Any:
-        kind = "plan" if "placementplans" in path else "checkpoint"
+    async def request(
+        self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None, content_type: str = "", **rest: Any
+    ) -> Any:
+        if "placementplans" in path:
+            return self._plan(method, body, dry=bool(params and "dryRun" in params))
         self.asked += 1
         await self.open.wait()
-        if self.fail == kind:
+        if self.fail == "checkpoint":
             raise ApiError(500, "InternalError", "on purpose")
         if method == "PATCH" and self.data is None:
             raise ApiError(404, "NotFound", path)
-        wanted = body["metadata"].get("resourceVersion") if "metadata" in body else None
+        if method == "POST" and self.data is not None:
+            raise ApiError(409, "AlreadyExists", path)
+        wanted = body["metadata"].get("resourceVersion")
+        assert wanted is not None or method == "POST", "a write without a precondition"
         if wanted not in (None, str(self.version)):
             raise ApiError(409, "Conflict", path)
-        self.writes.append(kind)
+        self.writes.append("checkpoint")
         self.version += 1
         self.data = {**(self.data or {}), **body["data"]}
         return {"metadata": {"resourceVersion": str(self.version)}}
 
     async def apply(self, path: str, body: Any, field_manager: str, **rest: Any) -> Any:
+        assert body["metadata"].get("resourceVersion"), "a write without a precondition"
+        return self._plan("PATCH", body, dry=False)
+
+    def _plan(self, method: str, body: Any, *, dry: bool) -> Any:
+        """Server-side apply and creation of the one plan."""
+        there = self.plan["metadata"]["resourceVersion"] if self.plan is not None else ""
+        wanted = body["metadata"].get("resourceVersion")
+        if dry:
+            return {**body, "metadata": {**body["metadata"], "resourceVersion": there}}
         if self.fail == "plan":
             raise ApiError(500, "InternalError", "on purpose")
+        if method == "POST" and there:
+            raise ApiError(409, "AlreadyExists", "plan")
+        if wanted is not None and wanted != there:
+            raise ApiError(409, "Conflict", "plan")
         self.writes.append("plan")
-        self.plan = body
-        return body
+        self.plan = {**body, "metadata": {**body["metadata"], "resourceVersion": str(int(there or "100") + 1)}}
+        return self.plan
 
 
 class Unfenced:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.operator.selection.small import node
 from tiphys_models.cloud.hosts import B2S, B8MS
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_operator.guard import GuardedSink, ObjectGuard
 from tiphys_operator.selection.cluster import Cluster, NodeSink, PodSink, live_node, live_pod
 from tiphys_operator.selection.prices import PriceTable, read_prices
 
@@ -51,7 +53,8 @@ def test_a_pod_says_when_it_ended_or_ended_when_it_was_seen() -> None:
 
 def test_sinks_keep_what_is_there_and_survive_what_they_cannot_read() -> None:
     cluster, clock = Cluster(), ManualClock()
-    nodes, pods = NodeSink(cluster), PodSink(cluster, clock)
+    guard = ObjectGuard(CollectorRegistry())
+    nodes, pods = GuardedSink("Node", NodeSink(cluster), guard), GuardedSink("Pod", PodSink(cluster, clock), guard)
     nodes.put(NODE)
     nodes.put({"metadata": {"name": "bad", "uid": "2"}, "status": {"allocatable": {"cpu": "many"}}})
     pods.put(pod())

@@ -12,11 +12,13 @@ import pytest
 
 from tests.operator.selection.harness import UID, Kube, loop_on, running, selecting, until
 from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_operator import watches
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.selection import loop as loop_module
 from tiphys_operator.selection.interval import run_interval
 from tiphys_operator.selection.loop import SelectionLoop
 from tiphys_operator.selection.memory import Memory, load
+from tiphys_operator.watches import WatchBroken
 
 
 async def test_what_must_survive_is_written_before_what_others_obey_and_the_status_comes_last() -> None:
@@ -155,7 +157,9 @@ async def test_what_was_learned_is_waited_for_and_the_wait_is_told(monkeypatch: 
         assert made.overdue_s() < 0
 
 
-async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_first_list() -> None:
+async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_first_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "_BACKOFF_START_S", 0.01)
+    monkeypatch.setattr(watches, "_BACKOFF_MAX_S", 0.02)
     kube = Kube()
 
     async def broken(*parts: Any, **rest: Any) -> AsyncGenerator[dict[str, Any], None]:
@@ -165,7 +169,7 @@ async def test_a_watch_that_dies_of_a_mistake_ends_the_loop_even_before_its_firs
 
     kube.pages = broken  # type: ignore[method-assign]
     async with asyncio.timeout(5):
-        with pytest.raises(TypeError, match="a mistake"):
+        with pytest.raises(WatchBroken, match="8 times in a row: TypeError: a mistake"):
             await loop_on(kube, selecting()).run()
 
 
@@ -219,3 +223,24 @@ async def test_missing_weights_are_told_and_the_loop_goes_on(monkeypatch: pytest
             patched.undo()
             await until(lambda: made.found()["a/p"].status)
             assert made.found()["a/p"].problem == ""
+
+
+async def test_whatever_one_policys_interval_raises_the_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, metrics = Kube(), OperatorMetrics()
+
+    def trips(memory: Memory, route: Any, *parts: Any) -> Any:
+        if route.name == "q":
+            raise AttributeError("nobody foresaw it")
+        return run_interval(memory, route, *parts)
+
+    monkeypatch.setattr(loop_module, "run_interval", trips)
+    other = selecting()
+    assert other.route is not None
+    bad = replace(other, uid="uid-q", name="q", route=replace(other.route, name="q", uid="uid-q"))
+    async with running(kube, selecting(), metrics=metrics) as made:
+        made.see([bad, selecting()])
+        await until(lambda: "nobody foresaw it" in made.found()["a/q"].problem)
+        await until(lambda: made.found()["a/p"].status)
+        assert metrics.registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "SchedulingPolicy"}) == 1
+        first = made.found()["a/p"].status
+        await until(lambda: made.found()["a/p"].status != first)
