@@ -13,7 +13,7 @@ HOSTILE_QUANTITIES = (
     "1e400", "10e399", "-1", "1e-9", ".5", "5.", "9Ei", "8E", "1e20", "+3", "1e400Ki", "-1e400", "1e-400", "0e400", "1n", "1u", "999999999999999999999",
     "0." + "0" * 60 + "1", "1" + "0" * 250, "9223372036854775807", "9223372036854775808", "-9Ei", "1E6", "1e+2", "00012", "-0", "1e99999999999999999999",
 )  # fmt: skip
-NOT_QUANTITIES = (
+NOT_QUANTITIES: tuple[Json, ...] = (
     "",
     " ",
     "many",
@@ -130,7 +130,7 @@ def metadata(draw: Draw, *, namespaced: bool = True) -> dict[str, Json]:
         meta["namespace"] = random.choice(NAMESPACES)
     draw.maybe(meta, "generation", draw.count())
     draw.maybe(meta, "labels", labels(draw))
-    draw.maybe(meta, "annotations", annotations(draw), 0.3)
+    draw.maybe(meta, "annotations", notes(draw), 0.3)
     draw.maybe(meta, "ownerReferences", owners(draw), 0.5)
     draw.maybe(meta, "managedFields", draw.some(lambda: managed_fields(draw)), 0.4)
     draw.maybe(meta, "deletionTimestamp", draw.time(), 0.1)
@@ -161,7 +161,7 @@ def labels(draw: Draw) -> Json:
     return found
 
 
-def annotations(draw: Draw) -> Json:
+def notes(draw: Draw) -> Json:
     """An annotation map, up to 250 kB."""
     if draw.hostile():
         return draw.random.choice(
