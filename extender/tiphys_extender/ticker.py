@@ -8,6 +8,7 @@ from tiphys_extender.answer import Answerer
 from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.loops import TICKER, TICKER_LIMIT_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
@@ -32,9 +33,12 @@ class Ticker:
         answerer: Answerer,
         watchdog: Watchdog,
         clock: Clock,
+        loops: Loops | None = None,
     ) -> None:
         self._world, self._decisions, self._metrics, self._models = world, decisions, metrics, models
         self._answerer, self._watchdog, self._clock = answerer, watchdog, clock
+        self._loops = loops or Loops(metrics, clock)
+        self._loops.expect(TICKER, TICKER_LIMIT_S, essential=True, fatal=True)
         self.watches: Watches | None = None
         self.tls: ServerTls | None = None
         self.file: DecisionFile | None = None
@@ -63,6 +67,7 @@ class Ticker:
                 self.tls.reload_if_changed()
         await self.flush()
         self._ticks += 1
+        self._loops.beat(TICKER)
 
     async def flush(self) -> None:
         """Write new decisions to disk; without a disk they only leave the list of what is new."""
