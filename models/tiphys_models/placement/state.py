@@ -22,6 +22,7 @@ from tiphys_models.features.calls import CallTable, FunctionProfile, OpenCalls
 from tiphys_models.features.readings import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
+from tiphys_models.placement.images import MOST_IMAGES
 from tiphys_models.placement.profiles import Profiles
 from tiphys_models.placement.starts import StartTimes
 from tiphys_models.placement.table import UNKNOWN, NodeTable
@@ -37,6 +38,10 @@ class StateLimits:
     """Older node readings count as missing."""
     max_idle_age_s: float = 60.0
     """Older reports of idle instances count as missing."""
+    most_functions: int = 2_000
+    """Functions without an unfinished pod that are kept, and functions with idle instances; beyond, the least recently used go."""
+    most_images: int = MOST_IMAGES
+    """Names of images that are kept; the least recently used go."""
 
 
 @dataclass(slots=True)
@@ -49,6 +54,8 @@ class _Placement:
     in_flight: bool
     at_s: float
     expires_s: float  # infinite once bound
+    booked: tuple[int, int] = (0, 0)
+    """Milli-cores and bytes that its node's books hold for it: what it asks for, or all of the node where it asks for more."""
 
     def is_for(self, facts: PodFacts) -> bool:
         """Whether a pod that was seen bound is exactly what this placement counts."""
@@ -69,15 +76,21 @@ class PlacementState:
 
     def __init__(self, limits: StateLimits | None = None) -> None:
         self.limits = limits or StateLimits()
-        self.nodes = NodeTable()
+        self.nodes = NodeTable(most_images=self.limits.most_images)
         self._placements: dict[str, _Placement] = {}
         self._nodeless: dict[str, dict[str, _Placement]] = {}  # node nobody has shown -> its placements by uid
         self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
         self._functions: dict[str, _FunctionState] = {}
+        self._resting: dict[str, None] = {}
+        """Functions without an unfinished pod, the one that has rested longest first."""
+        self._oversize: dict[str, dict[str, _Placement]] = {}  # node -> its placements that ask for more than it has, by uid
+        self._free_indices: list[int] = []
+        self.evicted_functions = 0
         self._schedulable: set[str] = set()
         self._newest: tuple[float, str] = (-math.inf, "")
         self._starts = StartTimes()
-        self._idle = IdleInstances(self.nodes)
+        self._idle = IdleInstances(self.nodes, self.limits.most_functions)
+        self._idle_reported = False
         self._calls = CallTable()
         self._profiles = Profiles()
         self._now_s = -math.inf
@@ -87,7 +100,12 @@ class PlacementState:
     def put_node(self, facts: NodeFacts) -> None:
         """A node exists, with these facts."""
         new = facts.name not in self.nodes.row_of
+        oversize = list(self._oversize.pop(facts.name, {}).values())
+        for placement in oversize:  # the node may be larger now
+            self._count(placement, -1)
         self.nodes.put(facts)
+        for placement in oversize:
+            self._count(placement, +1)
         (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
         if new:
             row = self.nodes.row_of[facts.name]
@@ -176,6 +194,8 @@ class PlacementState:
             else:
                 function.unfinished.pop(placement.node, None)
         self._idle.finished(placement.function, uid)
+        if function is not None and not function.unfinished:
+            self._rest(placement.function)
 
     def expire(self, now_s: float) -> int:
         """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
@@ -210,6 +230,7 @@ class PlacementState:
             row = self.nodes.drop(name)
             if row != UNKNOWN:
                 self._calls.node_gone(row)
+            self._oversize.pop(name, None)
         self._schedulable -= names
         if names:
             for placement in self._placements.values():
@@ -244,15 +265,18 @@ class PlacementState:
         rows = self.nodes.rows(reporting)
         known = rows != UNKNOWN
         rows, times = rows[known], times[known]
-        for name in counts:
-            self._function(name)
-        self._idle.report(self._functions, counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
+        if not len(rows) and not self._idle_reported:
+            return  # nobody reports and nobody did: nothing to tell apart
+        self._idle_reported = bool(len(rows)) or self._idle.functions > 0
+        self._idle.report(counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
         self.nodes.touch_all()
 
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What calls of these functions are like alone on a node, as runtimes report it."""
-        for name, profile in profiles.items():
-            self._profiles.put(self._function(name).index, profile)
+        self._profiles.report(profiles, self.limits.most_functions)
+        for name in self._profiles.reported:
+            self._profiles.put(self._function(name).index, self._profiles.reported[name])
+        self._let_go()
         self.nodes.touch_all()
 
     @property
@@ -351,6 +375,7 @@ class PlacementState:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)
             function = self._function(placement.function)
+            self._resting.pop(placement.function, None)
             function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
             row = self.nodes.row_of[placement.node]
             if warm is None:
@@ -363,13 +388,23 @@ class PlacementState:
         if row == UNKNOWN:
             self._count_nodeless(placement, sign)
             return
-        nodes = self.nodes
-        nodes.memory_requested[row] += sign * placement.memory_bytes
-        nodes.cpu_requested_milli[row] += sign * placement.cpu_milli
-        if placement.in_flight:
-            nodes.inflight[row] += sign
-            nodes.inflight_memory[row] += sign * placement.memory_bytes
-        nodes.touch(row)
+        if sign > 0:
+            placement.booked = self._clamped(placement, row)
+        self.nodes.book(row, sign, *placement.booked, placement.in_flight)
+        if sign < 0 and (oversize := self._oversize.get(placement.node)) is not None:
+            oversize.pop(placement.uid, None)
+            if not oversize:
+                del self._oversize[placement.node]
+
+    def _clamped(self, placement: _Placement, row: int) -> tuple[int, int]:
+        """A kubelet refuses a pod that asks for more than its node has, and no policy should see a debt of petabytes meanwhile."""
+        cpu_milli, memory_bytes = placement.cpu_milli, placement.memory_bytes
+        most_milli, most_bytes = round(float(self.nodes.cores[row]) * 1000), int(self.nodes.memory_capacity[row])
+        if cpu_milli > most_milli or memory_bytes > most_bytes:
+            self._oversize.setdefault(placement.node, {})[placement.uid] = placement
+            # nothing allocatable is a node that has not said yet what it has
+            return min(cpu_milli, most_milli or cpu_milli), min(memory_bytes, most_bytes or memory_bytes)
+        return cpu_milli, memory_bytes
 
     def _count_nodeless(self, placement: _Placement, sign: int) -> None:
         if sign > 0:
@@ -382,7 +417,45 @@ class PlacementState:
     def _function(self, name: str) -> _FunctionState:
         function = self._functions.get(name)
         if function is None:
-            index = len(self._functions)
+            index = self._free_indices.pop() if self._free_indices else len(self._functions)
             function = self._functions[name] = _FunctionState(index=index)
             self._profiles.make_room(index)
+            if (profile := self._profiles.reported.get(name)) is not None:
+                self._profiles.put(index, profile)
+            self._resting[name] = None
         return function
+
+    def _rest(self, name: str) -> None:
+        self._resting.pop(name, None)
+        self._resting[name] = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing points at a function without an unfinished pod: open calls are unfinished pods, and a view is looked at at once."""
+        while len(self._resting) > self.limits.most_functions:
+            name = next(iter(self._resting))
+            del self._resting[name]
+            self._free_indices.append(self._functions.pop(name).index)
+            self._profiles.clear(self._free_indices[-1])
+            self._idle.forget(name)
+            self.evicted_functions += 1
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """How many entries each bounded store holds."""
+        return {
+            "functions": len(self._functions),
+            "images": len(self.nodes.images),
+            "idle-functions": self._idle.functions,
+            "start-times": len(self._starts),
+        }
+
+    @property
+    def evicted(self) -> dict[str, int]:
+        """How many each has let go because it was full."""
+        return {
+            "functions": self.evicted_functions,
+            "images": self.nodes.images.evicted,
+            "idle-functions": self._idle.evicted,
+            "start-times": self._starts.evicted,
+        }
