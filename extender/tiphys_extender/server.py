@@ -100,13 +100,19 @@ class Parts:
         self._settings, self._clock = settings, clock
         self.metrics = metrics or Metrics()
         self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
-        state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
+        limits = StateLimits(
+            settings.reservation_ttl_s,
+            max_reading_age_s=_LONGEST_READING_AGE_S,
+            most_functions=settings.max_functions,
+            most_images=settings.max_images,
+        )
+        state = PlacementState(limits)
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
         restored = self.file.read() if self.file is not None else []
         self.decisions = DecisionLog(settings.decision_log_max, self.metrics, restored)
-        limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
-        self.answerer = Answerer(self.world, self.decisions, self.metrics, clock, limits)
+        answers = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
+        self.answerer = Answerer(self.world, self.decisions, self.metrics, clock, answers)
         self.watchdog = Watchdog(settings.stall_limit_s)
         self.watches: Watches | None = None
         self.loops = Loops(self.metrics, clock)

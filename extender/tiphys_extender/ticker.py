@@ -43,6 +43,7 @@ class Ticker:
         self.tls: ServerTls | None = None
         self.file: DecisionFile | None = None
         self._ticks = 0
+        self._evicted: dict[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -56,6 +57,7 @@ class Ticker:
         if (lapsed := state.expire(now_s)) > 0:
             metrics.reservations_expired.inc(lapsed)
         metrics.reservations.set(state.reservations)
+        self._show_stores()
         metrics.busiest_share.set(self._answerer.busiest_share)
         metrics.readings_coverage.set(coverage(state, now_s))
         metrics.loop_lag.set(self._watchdog.take_worst_lag_s())
@@ -68,6 +70,14 @@ class Ticker:
         await self.flush()
         self._ticks += 1
         self._loops.beat(TICKER)
+
+    def _show_stores(self) -> None:
+        state = self._world.state
+        for store, entries in state.kept.items():
+            self._metrics.kept[store].set(entries)
+        for store, evicted in state.evicted.items():
+            self._metrics.evicted[store].inc(evicted - self._evicted.get(store, 0))
+        self._evicted = state.evicted
 
     async def flush(self) -> None:
         """Write new decisions to disk; without a disk they only leave the list of what is new."""

@@ -278,12 +278,12 @@ class Watches:
             )
             for kind, (path, params) in paths.items()
         }
-
-    async def run(self) -> None:
-        """Until cancelled; an unexpected error in one starts that one again, and leaves the others alone."""
         for kind in self._reflectors:
             optional = kind in (*self._more, "plans", "models")
             self._loops.expect(_loop(kind), WATCH_LIMIT_S, essential=not optional)
+
+    async def run(self) -> None:
+        """Until cancelled; an unexpected error in one starts that one again, and leaves the others alone."""
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self._reflectors.items():
                 group.create_task(self._loops.keep(_loop(kind), reflector.run))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_cli.observability import binding, scaling
+from tiphys_cli.observability import binding, liveness, scaling
 from tiphys_cli.observability.queries import (
     LATENCY_OBJECTIVE,
     SCHEDULER,
@@ -33,7 +33,17 @@ def recording_rules() -> list[dict[str, str]]:
 
 def alerts() -> list[Alert]:
     """All alerts, the scheduler's first."""
-    return [*_scheduling(), *_extender(), *_inputs(), *_selection(), *scaling.alerts(), *_operator(), *_binder(), *binding.alerts()]
+    return [
+        *_scheduling(),
+        *_extender(),
+        *_inputs(),
+        *_selection(),
+        *scaling.alerts(),
+        *_operator(),
+        *_binder(),
+        *binding.alerts(),
+        *liveness.alerts(),
+    ]
 
 
 def rule_file() -> dict[str, Any]:

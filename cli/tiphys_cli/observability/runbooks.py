@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiphys_cli.observability import binding, scaling
+from tiphys_cli.observability import binding, liveness, scaling
 from tiphys_cli.observability.alerts import alerts
 from tiphys_cli.observability.rules import Alert, Entry
 
@@ -325,6 +325,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     **scaling.ENTRIES,
     **binding.ENTRIES,
+    **liveness.ENTRIES,
 }
 
 

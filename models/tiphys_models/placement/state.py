@@ -380,8 +380,9 @@ class PlacementState:
             row = self.nodes.row_of[placement.node]
             if warm is None:
                 warm = self._idle.can_take(placement.function, row)
-            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, placement.memory_bytes)
-            self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, placement.memory_bytes)
+            memory_bytes = placement.memory_bytes if row == UNKNOWN else placement.booked[1]
+            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, memory_bytes)
+            self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, memory_bytes)
 
     def _count(self, placement: _Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
