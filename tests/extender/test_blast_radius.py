@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.builders import node, pod, policy_object, request, state
-from tests.extender.binder_harness import Binder, node_object
+from tests.extender.binder_harness import PLATFORM, Binder, node_object
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, connected, listening, pod_json
 from tests.extender.test_watches import NODES, PODS, QUICK, bound_json, node_json, running
@@ -20,9 +21,12 @@ from tiphys_extender.loops import DEAD_AFTER_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_files import scan
 from tiphys_extender.status_app import Health, make_status_app
+from tiphys_extender.ticker import Ticker
+from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import POLICIES_PATH, PodSink, PolicySink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_models.placement.state import StateLimits
 
 
 class Tripping:
@@ -269,3 +273,39 @@ def test_what_asks_for_more_than_its_node_is_counted_anew_when_the_node_grows() 
     assert (filled.nodes.cpu_requested_milli[row], filled.nodes.memory_requested[row]) == (2_000, 2**31)
     filled.finished("a")
     assert not filled.nodes.numbers[row, 2:].any()
+
+
+def test_a_page_of_policies_takes_no_longer_among_thousands() -> None:
+    extender = Extender(nodes=1, policies=[])
+    sink = PolicySink(extender.world, extender.metrics)
+    objects = [policy_object(f"p{n}", namespace=f"ns{n % 3}", mode="Active") for n in range(4_000)]
+    for obj in objects[:3_500]:
+        sink.put(obj)
+    began_s = time.thread_time()
+    for obj in objects[3_500:]:
+        sink.put(obj)
+    assert time.thread_time() - began_s < 0.05
+
+
+def test_a_tenant_that_makes_up_functions_pushes_out_its_own() -> None:
+    binder = Binder(nodes=2)
+    binder.placer._world.state.limits = StateLimits(most_functions=50)
+    for number in range(3_000):
+        uid = f"call-{number:032x}"
+        binder.report(uid, node="n0", namespace="default", function=f"made-up-{number}", cpu="100m", memory="1Mi")
+        binder.placer.finished(PLATFORM, uid)
+    assert binder.state.kept["functions"] == 50
+    assert binder.inflight() == {}
+
+
+async def test_gauges_and_counters_tell_what_is_kept_and_what_was_let_go() -> None:
+    extender = Extender(nodes=1)
+    extender.state.limits = StateLimits(most_functions=3)
+    ticker = Ticker(extender.world, extender.decisions, extender.metrics, extender.models, extender.answerer, Watchdog(1.0), extender.clock)
+    for number in range(10):
+        extender.state.put_pod(pod(f"u{number}", node="n0", function=f"a/f{number}"), 0.0)
+        extender.state.finished(f"u{number}")
+    for _ in range(2):
+        await ticker.tick()
+    assert extender.counted("kept_entries", store="functions") == 3
+    assert extender.counted("evicted_entries_total", store="functions") == 7
