@@ -128,7 +128,7 @@ def metadata(draw: Draw, *, namespaced: bool = True) -> dict[str, Json]:
     }
     if namespaced:
         meta["namespace"] = random.choice(NAMESPACES)
-    draw.maybe(meta, "generation", draw.count())
+    draw.maybe(meta, "generation", draw.one((1, 2, 3, 7), (2**63 - 1, 10_000_000)))  # the API server counts it, nobody writes it
     draw.maybe(meta, "labels", labels(draw))
     draw.maybe(meta, "annotations", notes(draw), 0.3)
     draw.maybe(meta, "ownerReferences", owners(draw), 0.5)

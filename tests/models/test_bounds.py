@@ -15,7 +15,7 @@ from tiphys_models.placement.table import NodeTable
 
 
 def _bounded(nodes: int = 3, **limits: int) -> PlacementState:
-    filled = PlacementState(StateLimits(**limits))  # type: ignore[arg-type]
+    filled = PlacementState(StateLimits(**limits))
     for index in range(nodes):
         filled.put_node(node(f"n{index}"))
     return filled

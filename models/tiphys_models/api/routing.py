@@ -53,7 +53,8 @@ def route_of(obj: Mapping[str, Any]) -> Route:
     """From the object as the API server sends it; raises InvalidInput for a spec it should not have admitted."""
     metadata = obj["metadata"]
     spec = parse_spec(dict(obj))
-    status = obj.get("status") or {}
+    found = obj.get("status")
+    status = found if isinstance(found, dict) else {}
     current = spec.select is not None and status.get("observedGeneration") == metadata.get("generation", 0)
     active = str(status.get("activePolicy") or "")
     return Route(
