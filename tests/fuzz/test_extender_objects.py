@@ -50,8 +50,8 @@ from tiphys_models.features.encoder import encode, encode_outlook
 from tiphys_models.features.readings import PlacementRequest
 
 SEED = int(os.environ.get("TIPHYS_FUZZ_SEED", "1"))
-_CASES = 24
-EACH = max(10, int(os.environ.get("TIPHYS_FUZZ_OBJECTS", "60000")) // _CASES)
+_CASES = 22
+EACH = max(10, -(-int(os.environ.get("TIPHYS_FUZZ_OBJECTS", "60000")) // _CASES))
 BATCH = 25
 """After so many hostile objects the healthy one comes; after every one of them where that is cheap."""
 

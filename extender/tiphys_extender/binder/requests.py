@@ -12,21 +12,24 @@ from pydantic.alias_generators import to_camel
 from tiphys_extender.binder.refused import Refused
 from tiphys_models.api.scheduling_policy import LabelKey, LabelValue, PodSelector
 from tiphys_models.domain.errors import TiphysError
-from tiphys_models.domain.quantity import cpu_milli, memory_bytes
+from tiphys_models.domain.quantity import cpu_milli, memory_bytes, quantity
 
 _LARGEST = 2**50  # a petabyte, or as many milli-cores: sums of many stay exact
 _LONGEST_QUANTITY = 32
 
 
-def _quantity(parse: Callable[[str | float], int]) -> BeforeValidator:
+def _quantity(parse: Callable[[str | float], int], a_unit: int) -> BeforeValidator:
+    """Objects of the cluster are clamped, callers are told: who asks for too much, or for less than nothing, has made a mistake."""
+
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > _LONGEST_QUANTITY:
             raise ValueError("give a Kubernetes quantity such as 500m, 2 or 256Mi")
         try:
+            asked = quantity(value) * a_unit
             amount = parse(value)
-        except (TiphysError, OverflowError) as error:
+        except TiphysError as error:
             raise ValueError(str(error)) from None
-        if not 0 <= amount <= _LARGEST:
+        if not 0 <= asked <= _LARGEST:
             raise ValueError("give a quantity between 0 and 1Pi")
         return amount
 
@@ -36,8 +39,8 @@ def _quantity(parse: Callable[[str | float], int]) -> BeforeValidator:
 Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Function = Annotated[LabelValue, StringConstraints(min_length=1)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
-CpuMilli = Annotated[int, _quantity(cpu_milli)]
-MemoryBytes = Annotated[int, _quantity(memory_bytes)]
+CpuMilli = Annotated[int, _quantity(cpu_milli, 1000)]
+MemoryBytes = Annotated[int, _quantity(memory_bytes, 1)]
 
 
 class Request(BaseModel):
