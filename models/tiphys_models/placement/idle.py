@@ -13,6 +13,7 @@ import numpy as np
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
 
+_MOST_COLUMNS = 128
 MOST_INSTANCES = 1e6
 """On one node; a report of more is taken for this many."""
 
@@ -35,7 +36,8 @@ class IdleInstances:
         self._base = np.full(nodes.capacity, math.nan)
         """Zero where the node has reported, else NaN."""
         self._total_bytes = self._base.copy()
-        self._scratch = np.zeros(nodes.capacity)
+        self._columns: dict[str, FloatArray] = {}
+        """What is left of a function on every row, for the few functions that requests name."""
         self.evicted = 0
         """Functions whose report was let go because there were too many."""
 
@@ -47,13 +49,15 @@ class IdleInstances:
     def left(self, function: str, rows: IntArray) -> FloatArray:
         """Reported less taken, never below zero, of one function on these rows; NaN where nobody reports."""
         self._fit()
-        left: FloatArray = self._base[rows]
-        if reported := self._reported.get(function):
-            taken, scratch = self._taken.get(function, {}), self._scratch
-            for row, count in reported.items():
-                scratch[row] = max(count - taken.get(row, 0), 0.0)
-            left += scratch[rows]
-            scratch[np.fromiter(reported, np.int64, len(reported))] = 0.0
+        column = self._columns.get(function)
+        if column is None:
+            if function not in self._reported:
+                unnamed: FloatArray = self._base[rows]
+                return unnamed
+            if len(self._columns) >= _MOST_COLUMNS:
+                del self._columns[next(iter(self._columns))]
+            column = self._columns[function] = self._made(function)
+        left: FloatArray = column[rows]
         return left
 
     def can_take(self, function: str, row: int) -> bool:
@@ -82,6 +86,8 @@ class IdleInstances:
         for name in list(self._placed):
             self._take_unseen(name)
         self._add_up()
+        # now, and not when the next request asks: requests are waited for
+        self._columns = {name: self._made(name) for name in self._columns if name in self._reported}
 
     def placed(self, function: str, uid: str, node: str, row: int, at_s: float, memory_bytes: float) -> None:
         """An instance is in use, or will be."""
@@ -118,6 +124,8 @@ class IdleInstances:
         for taken in self._taken.values():
             taken.pop(row, None)
         self._at_s[row] = self._base[row] = self._total_bytes[row] = math.nan
+        for column in self._columns.values():
+            column[row] = math.nan
 
     def expire(self, oldest_s: float) -> IntArray:
         """Reports from before that time count as missing; the rows concerned."""
@@ -127,7 +135,17 @@ class IdleInstances:
             self._at_s[rows] = self._base[rows] = math.nan
             self._forget_on(set(rows.tolist()))
             self._add_up()
+            for column in self._columns.values():
+                column[rows] = math.nan
         return rows
+
+    def _made(self, function: str) -> FloatArray:
+        column: FloatArray = self._base.copy()
+        reported, taken = self._reported[function], self._taken.get(function, {})
+        column[np.fromiter(reported, np.int64, len(reported))] = np.fromiter(reported.values(), np.float64, len(reported))
+        for row, count in taken.items():
+            column[row] = np.maximum(column[row] - count, 0.0)  # NaN stays NaN
+        return column
 
     def _left_at(self, function: str, row: int) -> float:
         reported = self._reported.get(function, {}).get(row)
@@ -141,7 +159,10 @@ class IdleInstances:
             del taken[row]
         if not taken:
             del self._taken[function]
-        self._total_bytes[row] += (self._left_at(function, row) - before) * self._newest_bytes.get(function, 0.0)
+        left = self._left_at(function, row)
+        self._total_bytes[row] += (left - before) * self._newest_bytes.get(function, 0.0)
+        if (column := self._columns.get(function)) is not None and row in self._reported.get(function, ()):
+            column[row] = left
 
     def _take_unseen(self, name: str) -> None:
         """Count the placements that the newest reports have not seen; forget the others."""
@@ -184,4 +205,4 @@ class IdleInstances:
         if len(self._at_s) < width:
             self._at_s, self._base = grown(self._at_s, width, math.nan), grown(self._base, width, math.nan)
             self._total_bytes = grown(self._total_bytes, width, math.nan)
-            self._scratch = np.zeros(width)
+            self._columns.clear()
