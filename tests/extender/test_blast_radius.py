@@ -26,7 +26,6 @@ from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import POLICIES_PATH, PodSink, PolicySink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
-from tiphys_models.placement.state import StateLimits
 
 
 class Tripping:
@@ -289,7 +288,7 @@ def test_a_page_of_policies_takes_no_longer_among_thousands() -> None:
 
 def test_a_tenant_that_makes_up_functions_pushes_out_its_own() -> None:
     binder = Binder(nodes=2)
-    binder.placer._world.state.limits = StateLimits(most_functions=50)
+    binder.state.functions.most = 50
     for number in range(3_000):
         uid = f"call-{number:032x}"
         binder.report(uid, node="n0", namespace="default", function=f"made-up-{number}", cpu="100m", memory="1Mi")
@@ -300,7 +299,7 @@ def test_a_tenant_that_makes_up_functions_pushes_out_its_own() -> None:
 
 async def test_gauges_and_counters_tell_what_is_kept_and_what_was_let_go() -> None:
     extender = Extender(nodes=1)
-    extender.state.limits = StateLimits(most_functions=3)
+    extender.state.functions.most = 3
     ticker = Ticker(extender.world, extender.decisions, extender.metrics, extender.models, extender.answerer, Watchdog(1.0), extender.clock)
     for number in range(10):
         extender.state.put_pod(pod(f"u{number}", node="n0", function=f"a/f{number}"), 0.0)

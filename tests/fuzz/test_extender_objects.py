@@ -1,14 +1,10 @@
-"""Whatever the API server may store, nothing on the extender's and binder's side ends or stalls by it, and the next healthy object counts.
-
-`TIPHYS_FUZZ_OBJECTS` is how many objects all cases here make together; `TIPHYS_FUZZ_SEED` is where they begin.
-"""
+"""Whatever the API server may store, nothing on the extender's and binder's side ends or stalls by it, and the next healthy object counts."""
 
 from __future__ import annotations
 
 import copy
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -23,8 +19,7 @@ from tests.extender.streams.builders import KEYS
 from tests.extender.streams.test_objects import obj as stream_object
 from tests.extender.streams.test_objects import policy as stream_policy
 from tests.extender.streams.test_objects import site as stream_site
-from tests.fuzz.grammar import GRAMMAR
-from tests.fuzz.values import Draw
+from tests.fuzz.feeding import BATCH, SEED, case, objects, survives
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.requests import PlaceCall
 from tiphys_extender.binder.requests import parse as parse_body
@@ -38,144 +33,13 @@ from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS, StreamMet
 from tiphys_extender.streams.objects import StreamObjects
 from tiphys_extender.watches import NodeSink, PodSink, PolicySink, SwitchSink
 from tiphys_extender.wire import BadRequest, parse_call
-from tiphys_models.api.learned_artifact import checked_network, parts_of_config_map
-from tiphys_models.api.learned_model import ConfigMapSource, LearnedModelSpec, parse_model
-from tiphys_models.api.routing import Router, route_of
-from tiphys_models.binding.catalogue import compile_catalogue, site_seen, variant_seen
 from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
-from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.domain.quantity import MOST_BYTES, MOST_MILLI, cpu_milli, memory_bytes, quantity, timestamp_s
+from tiphys_models.domain.quantity import MOST_BYTES, MOST_MILLI
 from tiphys_models.features.encoder import encode, encode_outlook
 from tiphys_models.features.readings import PlacementRequest
 
-SEED = int(os.environ.get("TIPHYS_FUZZ_SEED", "1"))
-_CASES = 22
-EACH = max(10, -(-int(os.environ.get("TIPHYS_FUZZ_OBJECTS", "60000")) // _CASES))
-BATCH = 25
-"""After so many hostile objects the healthy one comes; after every one of them where that is cheap."""
-
 NOBODY: Any = None
 """In the place of a client: nothing is fetched while objects come in."""
-
-
-def objects(kind: str, count: int = EACH) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what to say when it fails, object)."""
-    for number in range(count):
-        seed = f"{SEED}/{kind}/{number}"
-        yield f'GRAMMAR["{kind}"](Random("{seed}"))', GRAMMAR[kind](Random(seed))
-
-
-def case(kind: str) -> Any:
-    """The seed stands in the test's name."""
-    return pytest.param(kind, id=f"{kind}-seed{SEED}")
-
-
-def survives(what: str, step: Callable[[], object], *allowed: type[Exception]) -> bool:
-    """Whether it went through; anything but what the step is allowed to raise fails with the object's seed."""
-    try:
-        step()
-    except allowed:
-        return False
-    except Exception as error:
-        raise AssertionError(f"{what}: {error!r}") from error
-    return True
-
-
-# ---- plain parsers --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [case("quantities")])
-def test_quantities_are_clamped_or_refused(kind: str) -> None:
-    draw = Draw(Random(f"{SEED}/{kind}"), 0.9)
-    for number in range(EACH):
-        value = draw.quantity()
-        if isinstance(value, list | dict):
-            continue
-        what = f"{kind} {number}: {value!r}"
-        taken = survives(what, lambda value=value: quantity(value), InvalidInput)  # type: ignore[misc]
-        if taken:
-            assert 0 <= cpu_milli(value) <= MOST_MILLI, what
-            assert 0 <= memory_bytes(value) <= MOST_BYTES, what
-            assert np.isfinite(quantity(value)), what
-
-
-@pytest.mark.parametrize("kind", [case("timestamps")])
-def test_timestamps_are_finite_or_refused(kind: str) -> None:
-    draw = Draw(Random(f"{SEED}/{kind}"), 0.9)
-    for number in range(EACH):
-        value = draw.time()
-        what = f"{kind} {number}: {value!r}"
-        if survives(what, lambda value=value: timestamp_s(value), InvalidInput):  # type: ignore[misc]
-            found = timestamp_s(value)
-            assert found is None or np.isfinite(found), what
-
-
-@pytest.mark.parametrize("kind", [case("Pod")])
-def test_facts_of_pods_are_bounded_or_refused(kind: str) -> None:
-    read = 0
-    for what, obj in objects(kind):
-        if survives(what, lambda obj=obj: pod_facts(obj), InvalidInput, AttributeError, TypeError, ValueError):  # type: ignore[misc]
-            facts, read = pod_facts(obj), read + 1
-            assert 0 <= facts.cpu_milli <= 200 * MOST_MILLI, what
-            assert 0 <= facts.memory_bytes <= 200 * MOST_BYTES, what
-    assert read > EACH / 3, "hardly any got deep"
-
-
-@pytest.mark.parametrize("kind", [case("Node")])
-def test_facts_of_nodes_are_bounded_or_refused(kind: str) -> None:
-    for what, obj in objects(kind):
-        if survives(what, lambda obj=obj: node_facts(obj), InvalidInput, AttributeError, TypeError, ValueError):  # type: ignore[misc]
-            facts = node_facts(obj)
-            assert 0 <= facts.cpu_milli <= MOST_MILLI, what
-            assert 0 <= facts.memory_bytes <= MOST_BYTES, what
-
-
-@pytest.mark.parametrize("kind", [case("SchedulingPolicy")])
-def test_routes_are_made_or_refused_and_match_any_labels(kind: str) -> None:
-    draw = Draw(Random(SEED), 0.3)
-    labels = [found for _ in range(20) if isinstance(found := GRAMMAR["Pod"](draw.random)["metadata"].get("labels"), dict)]
-    for what, obj in objects(kind):
-        if survives(what, lambda obj=obj: route_of(obj), InvalidInput):  # type: ignore[misc]
-            route = route_of(obj)
-            router = Router([route])
-            for each in labels[:3]:
-                survives(what, lambda r=router, n=route.namespace, e=each: r.route(n, e))  # type: ignore[misc]
-            router.remove(route)
-            assert list(router) == [], what
-
-
-@pytest.mark.parametrize("kind", [case("LearnedModel")])
-def test_learned_models_are_parsed_or_refused(kind: str) -> None:
-    for what, obj in objects(kind):
-        survives(what, lambda obj=obj: parse_model(obj), InvalidInput)  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("kind", [case("ConfigMap")])
-def test_weights_in_config_maps_are_refused_and_never_more_than_that(kind: str) -> None:
-    source = ConfigMapSource(name="w")
-    spec = LearnedModelSpec.model_validate(
-        {"policy": "faasrank", "weights": {"configMap": {"name": "w"}}, "sha256": "0" * 64, "featureSchema": "faasrank-42/1"}
-    )
-    for what, obj in objects(kind):
-
-        def check(obj: dict[str, Any] = obj) -> None:
-            checked_network(spec, parts_of_config_map(spec, source, obj, "w"), "w")
-
-        survives(what, check, ArtifactRefused)
-
-
-@pytest.mark.parametrize("kind", [case("InferenceSite"), case("ModelVariant")])
-def test_catalogues_are_compiled_of_whatever_could_be_read(kind: str) -> None:
-    seen_of: Any = site_seen if kind == "InferenceSite" else variant_seen
-    known = site_seen(stream_site("site-a"))
-    for what, obj in objects(kind):
-        if survives(what, lambda obj=obj: seen_of(obj), InvalidInput):  # type: ignore[misc]
-            seen = seen_of(obj)
-            sites = [known, seen] if kind == "InferenceSite" else [known]
-            variants = [seen] if kind == "ModelVariant" else []
-            with np.errstate(over="ignore"):  # a delay of 1e308 is no delay that anybody can wait for
-                survives(what, lambda s=sites, v=variants: compile_catalogue("site-a", s, v, 1e9))  # type: ignore[misc]
 
 
 # ---- sinks: the hostile one, then a healthy one ------------------------------------------------------------------------

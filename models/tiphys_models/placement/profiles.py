@@ -27,11 +27,6 @@ class Profiles:
             self._rows = grown(self._rows, 2 * row, math.nan)
             self._filled = None
 
-    @property
-    def any(self) -> bool:
-        """Whether anything was reported of any function."""
-        return bool(self.reported)
-
     def report(self, profiles: Mapping[str, FunctionProfile], most: int) -> None:
         """What was reported now, beside what was reported before; of too many the least recently reported go."""
         for name, profile in profiles.items():
