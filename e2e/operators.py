@@ -121,6 +121,7 @@ class OperatorProcess:
             "RESYNC_S": "2",
             "STATUS_HOST": "127.0.0.1",
             "STATUS_PORT": str(self.port),
+            "PROBE_ALLOW": "127.0.0.0/8",  # sites of tests stand on loopback
         } | self.settings
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIPHYS_")}
         environment |= {f"TIPHYS_OPERATOR_{name}": value for name, value in settings.items()} | {"KUBECONFIG": str(self.kubeconfig)}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from e2e.hostile import HOSTILE, all_cases, pod
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.options import LocalOptions
 from tiphys_cli.cluster.processes import Process, ProcessTable
@@ -170,6 +171,31 @@ def test_a_kept_demo_runs_pods_explains_them_and_ends_when_told(start: Callable[
     assert stopped.returncode == 0, stopped.stderr
     assert demo.end() == 0, demo.said()
     assert_nothing_left(processes)
+
+
+def test_hostile_objects_stop_nothing_of_a_kept_demo(start: Callable[..., Demo]) -> None:
+    demo = start("--policies", "faasrank", "--keep")
+    demo.wait_for("ends it.")
+    processes = {process.name: process for process in running()}
+    lane = Lane("faasrank", PolicyName.FAASRANK)
+    pods = f"/api/v1/namespaces/{lane.namespace}/pods"
+    with ApiClient.from_kubeconfig(RUN_DIR / "admin.kubeconfig") as api:
+        api.create("/api/v1/namespaces", {"metadata": {"name": HOSTILE}})
+        wait(lambda: bool(api.items(f"/api/v1/namespaces/{HOSTILE}/serviceaccounts")), 30, "a ServiceAccount for the hostile pods")
+        node = next(name for name in sorted(n["metadata"]["name"] for n in api.items("/api/v1/nodes")) if name.startswith("faasrank"))
+        for quantity in ("1e400", "1e20"):
+            api.create(f"/api/v1/namespaces/{HOSTILE}/pods", pod(f"on-a-node-{quantity}", {"cpu": quantity}, nodeName=node))
+        taken = sum(not case.send(api) for case in all_cases())
+        assert taken >= 25  # a demo has no plane's tenants, whose statuses could be spoilt
+        for number in range(4):
+            api.create(pods, pod_manifest(lane, f"mine-{number}", BY_NAME["eg"], "by-hand"))
+            wait(lambda number=number: api.get(f"{pods}/mine-{number}")["status"]["phase"] == "Succeeded", 30, "a pod has run")  # type: ignore[misc]
+            time.sleep(3)
+    assert demo.process.poll() is None, demo.said()
+    assert {process.name: process for process in running()} == processes
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end() in (0, 130), demo.said()
+    assert_nothing_left(list(processes.values()))
 
 
 def test_a_wrong_choice_is_refused_in_one_clear_line() -> None:

@@ -80,6 +80,26 @@ def create(api: ApiClient, namespace: str, kind: str, name: str, spec: dict[str,
     api.create(path_of(namespace, f"{kind.lower()}s"), obj)
 
 
+def test_a_site_at_an_address_that_is_not_probed_says_which_rule_it_breaks(
+    api: ApiClient, namespace: str, start: StartOperator, sites: dict[str, Site]
+) -> None:
+    asked = {
+        "site-0": {"url": sites["site-0"].url},
+        "metadata": {"url": "http://169.254.169.254/latest"},
+        "far": {"host": "198.51.100.1", "port": 443},
+    }
+    for name, probe in asked.items():
+        create(api, namespace, "InferenceSite", name, {"layer": "antenna", "probe": probe})
+    start(PROBE_ALLOW="", PROBE_CIDRS="192.0.2.0/24")
+
+    def found(name: str) -> dict[str, Any]:
+        return condition(api.get(path_of(namespace, "inferencesites", name)), "Reachable")
+
+    wait_until(lambda: all(found(name).get("reason") == "ProbeRefused" for name in asked), DEADLINE_S, "all three are refused")
+    for name, rule in (("site-0", "loopback"), ("metadata", "metadata"), ("far", "outside-cidrs")):
+        assert (found(name)["status"], f"({rule})" in found(name)["message"]) == ("False", True)
+
+
 def test_sites_are_measured_and_one_that_misses_two_probes_is_down(
     api: ApiClient, namespace: str, start: StartOperator, sites: dict[str, Site]
 ) -> None:

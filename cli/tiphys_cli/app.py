@@ -34,7 +34,7 @@ PARTS: dict[str, Part] = {
     "policies": Part("tiphys_cli.support.commands", "policies", "List policies that place, plan, select, scale and bind."),
     "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
-    "bench": Part("tiphys_cli.bench.commands", "bench_app", "Benchmarks."),
+    "bench": Part("tiphys_cli.bench.app", "bench_app", "Benchmarks."),
     "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
     "model": Part("tiphys_cli.model.commands", "model_app", "Learned models of a cluster: publish, list."),
     "cluster": Part("tiphys_cli.cluster.commands", "cluster_app", "The local control plane: real Kubernetes, simulated nodes."),

@@ -16,7 +16,8 @@ from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import PrometheusClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
-from tiphys_operator.binding.loop import BindingLoop, BindingOptions
+from tiphys_operator.binding.loop import BindingLoop
+from tiphys_operator.binding.options import binding_options
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.health import Health, beat
 from tiphys_operator.learned_check import LearnedCheck
@@ -177,7 +178,7 @@ class Operator:
             scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus)
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
-            options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)
+            options = binding_options(self._settings, self._access.server)
             binding = BindingLoop(self._client, writer, self._metrics, self._clock, options)
             working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:

@@ -6,10 +6,11 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_operator.binding.addresses import networks_of
 
 PREFIX = "TIPHYS_OPERATOR_"
 
@@ -18,6 +19,12 @@ def _empty_is_none(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _cidrs(value: str) -> str:
+    networks_of(value)
+    return value
+
+
+Cidrs = Annotated[str, AfterValidator(_cidrs)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_empty_is_none)]
 
 
@@ -60,6 +67,13 @@ class Settings(BaseSettings):
         pattern=r"^(https?://[^\s/,]+/?(,https?://[^\s/,]+/?)*)?$",
         description="Status listeners of binders of streams, with commas; empty: StreamPolicies hear of nobody.",
     )
+    probe_allow: Cidrs = Field(
+        default="", description="Networks, with commas, whose sites are probed though they are loopback, link-local or the API server's."
+    )
+    probe_cidrs: Cidrs = Field(default="", description="Networks, with commas, beside which no site is probed; empty: any.")
+    probe_sites: int = Field(default=100, ge=1, le=10_000, description="Sites of one namespace that are probed: the oldest.")
+    probe_rate: float = Field(default=50.0, gt=0, le=10_000, description="Probes a second of one namespace; above, all come more seldom.")
+    probe_interval_s: float = Field(default=1.0, ge=1, le=300, description="Shortest time between two probes of a site.")
     prometheus_url: str = Field(
         default="", description="Nodes' CPU use for select (empty: what pods request counts), and requests for scaling (empty: it holds)."
     )

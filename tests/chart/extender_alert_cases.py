@@ -226,6 +226,16 @@ EXTENDER_CASES: dict[str, Case] = {
             f'tiphys_binder_answers_total{{{BINDER},outcome="scored"}}': "0+100x60",
         },
     ),
+    "TiphysBinderTenantRefused": Case(
+        {f'tiphys_binder_bad_requests_total{{{BINDER},reason="too-many-requests"}}': "0+20x60"},
+        "40m",
+        "300 requests were refused in 15 minutes for too-many-requests: the binder's log names the tenant.",
+        {
+            f'tiphys_binder_bad_requests_total{{{BINDER},reason="too-many-requests"}}': "0+5x60",
+            f'tiphys_binder_bad_requests_total{{{BINDER},reason="not-json"}}': "0+100x60",
+        },
+        {"reason": "too-many-requests"},
+    ),
     "TiphysStreamsRejected": Case(
         {
             f'tiphys_binder_streams_total{{{BINDER},result="bound",policy="score"}}': "0+60x60",

@@ -82,6 +82,16 @@ def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_
     assert [role["metadata"]["name"] for role in calls_only.of("Role") if "streams" in role["metadata"]["name"]] == []
 
 
+def test_what_a_tenant_may_have_is_told_to_the_binder() -> None:
+    values = environment(process_of(render_mode("binder"), "binder"))
+    defaults = {name.removeprefix("TIPHYS_BINDER_TENANT_").lower(): value for name, value in values.items() if "_TENANT_" in name}
+    settings = BinderSettings()
+    assert {name: str(getattr(settings, f"tenant_{name}")) for name in defaults} == defaults
+    assert len(defaults) == 7
+    changed = with_value(values_of("binder"), ("binder", "tenants", "limits", "requestsPerSecond"), 5)
+    assert environment(process_of(render(changed), "binder"))["TIPHYS_BINDER_TENANT_REQUESTS_PER_SECOND"] == "5"
+
+
 def test_the_callers_token_is_not_mounted_where_only_the_file_is_needed() -> None:
     (volume,) = [v for v in render_mode("binder").pod_specs()["tiphys-binder"]["volumes"] if v["name"] == "tenants"]
     assert volume["secret"]["items"] == [{"key": "tenants.json", "path": "tenants.json"}]

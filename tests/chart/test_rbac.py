@@ -188,6 +188,24 @@ def test_an_operator_that_probes_is_told_from_where_and_let_out() -> None:
     assert probes not in rendered.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
 
 
+def test_what_is_probed_can_be_held_to_networks_and_the_way_out_with_it() -> None:
+    free, held = render_mode("binder"), render_mode("binding")
+    env = [
+        {e["name"]: e.get("value") for e in one.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]}
+        for one in (free, held)
+    ]
+    names = ("ALLOW", "CIDRS", "SITES", "RATE", "INTERVAL_S")
+    assert [env[0][f"TIPHYS_OPERATOR_PROBE_{name}"] for name in names] == ["", "", "100", "50", "1"]
+    assert [env[1][f"TIPHYS_OPERATOR_PROBE_{name}"] for name in names] == ["127.0.0.2/32,fd00::/8", "10.0.0.0/8", "20", "10", "2"]
+    sites = {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}
+    api = {"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}], "ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443, 8443)]}
+    egress = held.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"]
+    assert [rule in egress for rule in (sites, api)] == [True, True]
+    assert [rule for rule in egress if "to" not in rule] == [{"ports": [{"port": 53, "protocol": p} for p in ("UDP", "TCP")]}]
+    assert sites not in held.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
+    assert {"ports": api["ports"]} in free.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"]
+
+
 def test_a_binder_gets_out_to_the_others_that_it_is_told_to_ask() -> None:
     others = {"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
     values = with_value(values_of("binder"), ("networkPolicy", "sitesTo"), [others])

@@ -20,6 +20,7 @@ from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.requests import PlaceCall, Report, parse
 from tiphys_extender.binder.tenants import Tenant, Tenants
+from tiphys_extender.binder.throttle import Throttle
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.model_store import ModelStore
@@ -32,8 +33,8 @@ ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 POOL = {"tiphys.io/door": "calls"}
 TOKEN = "a-token-of-the-platform"
 OTHER_TOKEN = "a-token-of-somebody-else"
-PLATFORM = Tenant("platform", b"", frozenset({"default"}), None)
-OTHER = Tenant("other", b"", frozenset({"elsewhere"}), None)
+PLATFORM = Tenant("platform", b"", frozenset({"default"}))
+OTHER = Tenant("other", b"", frozenset({"elsewhere"}))
 
 
 def node_object(name: str, labels: dict[str, str] | None = None, cpu: str = "8", memory: str = "16Gi", **changes: Any) -> dict[str, Any]:
@@ -139,7 +140,8 @@ class Caller:
 async def open_to_callers(binder: Binder, directory: Path, *, max_body_bytes: int = 100_000, **tenant: Any) -> AsyncGenerator[int, None]:
     """The port of the binder's listener."""
     tenants = Tenants(tenants_file(directory, **tenant), binder.metrics)
-    app = make_binder_app(binder.placer, Replies(1_000_000), tenants, binder.metrics, max_body_bytes=max_body_bytes)
+    throttle = Throttle(binder.clock)
+    app = make_binder_app(binder.placer, Replies(1_000_000), tenants, binder.metrics, throttle=throttle, max_body_bytes=max_body_bytes)
 
     def too_slow() -> None:
         binder.metrics.bad_requests["too-slow"].inc()

@@ -14,6 +14,7 @@ from tests.builders import policy_object
 from tests.extender.binder_harness import ACTIVE, OTHER, PLATFORM, Binder, node_object
 from tests.extender.harness import Extender, pod_json
 from tiphys_extender.answer import AnswerLimits
+from tiphys_extender.binder.caps import Caps
 from tiphys_extender.binder.placer import new_uid
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
@@ -281,7 +282,7 @@ def test_too_many_open_placements_are_refused_until_one_ends() -> None:
 
 def test_a_tenants_own_limit_leaves_room_for_others() -> None:
     binder = Binder(policies=[ACTIVE, policy_object("theirs", "elsewhere", mode="Active")], max_open=3)
-    greedy = Tenant("greedy", b"", frozenset({"*"}), 1)
+    greedy = Tenant("greedy", b"", frozenset({"*"}), Caps(max_open=1))
     binder.place(greedy)
     with refused("too-many-open"):
         binder.place(greedy)

@@ -33,6 +33,8 @@ def test_empty_paths_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
         ("EXTENDER_URL", "file:///etc/passwd", "TIPHYS_OPERATOR_EXTENDER_URL"),
         ("EXTENDER_URL", "http://a:1,b:1", "TIPHYS_OPERATOR_EXTENDER_URL"),
         ("LOG_LEVEL", "loud", "TIPHYS_OPERATOR_LOG_LEVEL"),
+        ("PROBE_ALLOW", "10.0.0.0/8,everything", "TIPHYS_OPERATOR_PROBE_ALLOW"),
+        ("PROBE_CIDRS", "10.0.0.1/8", "TIPHYS_OPERATOR_PROBE_CIDRS"),
         ("NAMESPACE", "", "TIPHYS_OPERATOR_NAMESPACE"),
         ("LEASE_DURATION_S", "10", "LEASE_DURATION_S > RENEW_S"),
         ("RETRY_S", "9", "RENEW_S > 1.2"),

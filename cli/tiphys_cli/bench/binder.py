@@ -29,6 +29,8 @@ from tiphys_models.domain.errors import Unavailable
 ACCESS_SITE = "s00"
 P50_LIMIT_MS, P99_LIMIT_MS = 2.0, 5.0
 _TOKEN, _STATUS_TOKEN = "the-token-of-the-benchmark", "the-token-of-the-status-pages"
+_UNBOUNDED = {"requestsPerSecond": 100_000, "maxOpen": 1_000_000, "maxStreams": 1_000_000}
+"""One tenant stands for all clients of a site."""
 _LEASE_S = 10
 _LIFE_S = 8.0
 _RENEW_AFTER_S = 5.0
@@ -196,7 +198,7 @@ def _start(table: ProcessTable, plan: Plan, policy: str, rng: np.random.Generato
     files = {
         "stream_objects": stream_objects(plan.sites, plan.variants, policy, rng),
         "lease_keys_file": {"keys": [{"id": "bench", "secret": rng.bytes(32).hex()}]},
-        "tenants_file": {"tenants": [{"name": "bench", "token": _TOKEN, "namespaces": ["*"]}]},
+        "tenants_file": {"tenants": [{"name": "bench", "token": _TOKEN, "namespaces": ["*"], **_UNBOUNDED}]},
     }
     environment = {"TIPHYS_BINDER_ACCESS_SITE": ACCESS_SITE}
     for name, content in files.items():

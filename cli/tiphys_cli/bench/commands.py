@@ -49,7 +49,7 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
         chosen = parse_numbers(seeds, "seeds", least=0)
         return extender_bench.run(extender_bench.Plan.quickly(chosen) if quick else extender_bench.Plan(seeds=chosen), tell)
 
-    result = _guarded(work)
+    result = guarded(work)
     rows = result.rows
     bars = Bars(
         "One prioritize call: median, FaaSRank beside the floor",
@@ -57,7 +57,7 @@ def extender(json: Json = False, quick: Quick = False, out: Out = None, check: C
         [f"{row['policy']}, {row['names']:,} names" for row in rows],
         [("real", [row["p50_ms"] for row in rows]), ("floor", [row["floor_p50_ms"] for row in rows])],
     )
-    _finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
+    finish(result, json=json, out=out, check=check, plots={"extender.svg": bars})
 
 
 @bench_app.command()
@@ -83,7 +83,7 @@ def scheduler(
             plan = scheduler_bench.Plan(sizes[:1], 1, min(pods, 300), chosen[:1], quick=True, model=model)
         return scheduler_bench.run(plan, tell)
 
-    result = _guarded(work)
+    result = guarded(work)
     ratios = [row for row in result.summary if row["metric"] == "ratio"]
     bars = Bars(
         "Pods a second with Tiphys ÷ without, median of pairs",
@@ -91,7 +91,7 @@ def scheduler(
         [f"{row['nodes']:,} nodes, sampling {row['sampling']}" for row in ratios],
         [("median ratio", [row["median"] for row in ratios])],
     )
-    _finish(result, json=json, out=out, check=check, plots={"scheduler.svg": bars})
+    finish(result, json=json, out=out, check=check, plots={"scheduler.svg": bars})
 
 
 @bench_app.command()
@@ -129,7 +129,7 @@ def placement(
             rewrite(path, blocks(result))
         return result
 
-    result = _guarded(work, docs if quick else None)
+    result = guarded(work, docs if quick else None)
     from tiphys_cli.bench.placement_tables import tables  # noqa: PLC0415
 
     if out is not None:
@@ -137,7 +137,7 @@ def placement(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
-    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+    finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
 @bench_app.command("live-placement")
@@ -164,10 +164,10 @@ def live_placement(
         plan = live_bench.Plan(chosen[:2] if quick else chosen, workload, settings[reuse], quick=quick)
         return live_bench.run(plan, tell)
 
-    result = _guarded(work)
+    result = guarded(work)
     from tiphys_cli.bench.live_tables import tables  # noqa: PLC0415
 
-    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+    finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
 @bench_app.command()
@@ -206,7 +206,7 @@ def selection(
             rewrite(path, blocks(result))
         return result
 
-    result = _guarded(work, docs if quick else None)
+    result = guarded(work, docs if quick else None)
     from tiphys_cli.bench.selection_tables import tables  # noqa: PLC0415
 
     if out is not None:
@@ -214,7 +214,7 @@ def selection(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
-    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+    finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
 @bench_app.command()
@@ -263,10 +263,10 @@ def scaling(
             rewrite(path, printed(result, tables(result)))
         return result
 
-    result = _guarded(work, docs if quick else None)
+    result = guarded(work, docs if quick else None)
     from tiphys_cli.bench.scaling_tables import tables  # noqa: PLC0415
 
-    _finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+    finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
 
 
 @bench_app.command()
@@ -308,7 +308,7 @@ def binding(
             binding_docs.write(result, path)
         return result
 
-    result = _guarded(work, docs if quick else None)
+    result = guarded(work, docs if quick else None)
     from tiphys_cli.bench.binding_tables import made_tables  # noqa: PLC0415
 
     if out is not None:
@@ -316,7 +316,7 @@ def binding(
 
         out.mkdir(parents=True, exist_ok=True)
         draw(result, out)
-    _finish(result, json=json, out=out, check=check, plots={}, tables=made_tables(result))
+    finish(result, json=json, out=out, check=check, plots={}, tables=made_tables(result))
 
 
 @bench_app.command()
@@ -338,7 +338,7 @@ def binder(
             rewrite(path, {"binder": markdown(result.rows)})
         return result
 
-    _finish(_guarded(work, docs if quick else None), json=json, out=out, check=check, plots={})
+    finish(guarded(work, docs if quick else None), json=json, out=out, check=check, plots={})
 
 
 def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
@@ -352,7 +352,8 @@ def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
     return numbers
 
 
-def _guarded(work: Callable[[Callable[[str], None]], Result], quick_docs: list[Path] | None = None) -> Result:
+def guarded(work: Callable[[Callable[[str], None]], Result], quick_docs: list[Path] | None = None) -> Result:
+    """Do the work, or end with one clear line and exit status 2 (bad input) or 1."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
         if quick_docs:
@@ -369,9 +370,10 @@ def _end(console: Console, error: Exception, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def _finish(
+def finish(
     result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars], tables: Sequence[tuple[str, Sequence[Row]]] = ()
 ) -> None:
+    """Print and write what was measured; with `check`, exit status 1 if a claim does not hold."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "result.json").write_bytes(orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

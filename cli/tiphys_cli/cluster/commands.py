@@ -16,7 +16,10 @@ from tiphys_cli.cluster.nodes import create_nodes, fleet
 from tiphys_cli.cluster.options import LocalOptions
 from tiphys_cli.cluster.processes import ProcessTable
 from tiphys_cli.cluster.runs import Run
+from tiphys_cli.plane.plane import Plane, start_plane, status_line
 from tiphys_cli.tools.programs import DEFAULT_KUBERNETES, ToolError
+
+_TELL_EVERY_S = 10.0
 
 cluster_app = typer.Typer(no_args_is_help=True, help="The local control plane: real Kubernetes, simulated nodes.")
 
@@ -29,6 +32,12 @@ def up(
     keep: Annotated[bool, typer.Option("--keep", help="leave it running and return")] = False,
     name: Name = "default",
     kubernetes: Annotated[str, typer.Option(help="1.36 or 1.35")] = DEFAULT_KUBERNETES,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="with all of Tiphys at work: both schedulers, extender, operator, binder, Prometheus, policies of all kinds"
+        ),
+    ] = False,
 ) -> None:
     """Start a cluster; without --keep it ends with this command (Ctrl-C)."""
     console = Console(highlight=False, soft_wrap=True)
@@ -38,8 +47,14 @@ def up(
     try:
         cluster.start()
         try:
-            create_nodes(cluster.api, fleet(nodes))
+            plane = start_plane(cluster, max(nodes, 1)) if full else None
+            if plane is None:
+                create_nodes(cluster.api, fleet(nodes))
             console.print(f"Kubernetes {cluster.version} at {cluster.server}, {nodes} simulated nodes")
+            if plane is not None:
+                console.print(status_line(plane), markup=False)
+                console.print(f"pulse: {plane.page_url}/pulse   operator: {plane.operator_status_url}/metrics", markup=False)
+                console.print(f"extender: {plane.services.status_url}/metrics   binder: {plane.binder_status_url}/metrics", markup=False)
             console.print(f"export KUBECONFIG={cluster.kubeconfig}", markup=False)
             console.print(f"kubectl: {cluster.toolbox.path('kubectl')}", markup=False)
             if keep:
@@ -48,7 +63,7 @@ def up(
                 cluster.leave()
                 return
             console.print("Ctrl-C ends it")
-            _watch(cluster)
+            _watch(cluster, plane, console)
         except BaseException:
             cluster.stop()
             raise
@@ -92,12 +107,24 @@ def status(name: Name = "default") -> None:
         raise typer.Exit(1)
 
 
-def _watch(cluster: LocalCluster) -> NoReturn:
+def _watch(cluster: LocalCluster, plane: Plane | None, console: Console) -> NoReturn:
+    told_s = time.monotonic()
     while True:
         time.sleep(1.0)
+        if plane is not None and time.monotonic() - told_s > _TELL_EVERY_S:
+            told_s = time.monotonic()
+            console.print(_told(plane), markup=False)
         for process in cluster.processes.all():
             if not process.alive():
                 raise ClusterError(f"{process.name} ended; the end of its log ({process.log}):\n{process.log_tail()}")
+
+
+def _told(plane: Plane) -> str:
+    """What is said is no reason to end: an API server that is down for a moment ends nothing here."""
+    try:
+        return status_line(plane)
+    except (ClusterError, OSError) as error:
+        return f"cannot be told: {error}"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -56,8 +56,8 @@ def find_chart(chosen: Path | None = None) -> Path:
     raise ClusterError(f"no Helm chart in {looked}; run the demo from a clone of the repository, or name one with --chart")
 
 
-def render_chart(helm: Path, chart: Path, kubernetes_version: str) -> Installation:
-    """`helm template`, for the version of the cluster at hand."""
+def render_chart(helm: Path, chart: Path, kubernetes_version: str, values: Sequence[str] = ()) -> Installation:
+    """`helm template`, for the version of the cluster at hand, with further values as `name=value`."""
     command = [
         str(helm),
         "template",
@@ -67,6 +67,7 @@ def render_chart(helm: Path, chart: Path, kubernetes_version: str) -> Installati
         f"--kube-version={kubernetes_version}",
         "--include-crds",
         "--set=scheduler.weight=decisive",
+        *(f"--set={value}" for value in values),
     ]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_RENDER_DEADLINE_S, check=False)

@@ -48,8 +48,14 @@ class Services:
                 raise ClusterError(f"{process.name} has ended; the end of its log ({process.log}):\n{process.log_tail()}")
 
 
-def start_services(cluster: LocalCluster, installation: Installation, prometheus_url: str, deadline_s: float) -> Services:
-    """Start all three and wait until each says that it is ready."""
+def start_services(
+    cluster: LocalCluster,
+    installation: Installation,
+    prometheus_url: str,
+    deadline_s: float,
+    operator_settings: Mapping[str, str] | None = None,
+) -> Services:
+    """Start all three and wait until each says that it is ready; `operator_settings` by their names without the prefix."""
     directory = cluster.options.run_dir / "tiphys"
     directory.mkdir(mode=0o700, exist_ok=True)
     token_file = directory / "token"
@@ -92,8 +98,10 @@ def start_services(cluster: LocalCluster, installation: Installation, prometheus
             "TIPHYS_OPERATOR_EXTENDER_URL": status_url,
             "TIPHYS_OPERATOR_TOKEN_FILE": str(token_file),
             "TIPHYS_OPERATOR_RESYNC_S": "5",
+            "TIPHYS_OPERATOR_PROBE_ALLOW": "127.0.0.0/8",  # all that there is stands on loopback
             "TIPHYS_OPERATOR_STATUS_HOST": "127.0.0.1",
             "TIPHYS_OPERATOR_STATUS_PORT": str(operator_status),
+            **{f"TIPHYS_OPERATOR_{name}": value for name, value in (operator_settings or {}).items()},
         },
     )
     wait_healthy(extender, "/readyz", None, deadline_s)

@@ -358,4 +358,12 @@ def _binder() -> list[Alert]:
             "{{ $value | humanizePercentage }} of placements ended by their lease: until then they counted on their nodes, perhaps for "
             "nothing; after it running calls may count no longer.",
         ),
+        Alert(
+            "TiphysBinderTenantRefused",
+            "warning",
+            "15m",
+            'sum by (reason) (increase(tiphys_binder_bad_requests_total{reason=~"too-(many|much)-.+"}[15m])) > 100',
+            "A tenant of the binder keeps reaching a limit of its own",
+            "{{ $value | humanize }} requests were refused in 15 minutes for {{ $labels.reason }}: the binder's log names the tenant.",
+        ),
     ]

@@ -232,6 +232,7 @@ ENTRIES: dict[str, Entry] = {
             "`kubectl describe isite NAME -n NAMESPACE`: the condition's message tells how the last probe ended.",
             "Is it the site, or the way to it? Other sites behind the same way are down, too, then.",
             "With `networkPolicy.enabled`: does `networkPolicy.sitesTo` let the operator out to it?",
+            "Reason `ProbeRefused`: the operator does not probe such an address. `operator.probes.allow` names networks that it does.",
         ),
         ("One answered probe brings it back; nothing is to be done here.",),
     ),

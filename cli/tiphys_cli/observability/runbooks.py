@@ -323,6 +323,20 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("Mend the platform's client, or set `binder.leaseSeconds` to the length of its longest calls.",),
     ),
+    "TiphysBinderTenantRefused": Entry(
+        "For a quarter of an hour somebody has been refused more than a hundred times because of a limit of their own: requests a second, "
+        "open calls or streams, share of the pool or of the sites, functions.",
+        "That tenant's calls and streams are placed without Tiphys or not at all. No other tenant notices: that is what limits are for.",
+        (
+            "Log of the binder: `a tenant has reached a limit` names tenant and reason, once a minute.",
+            "Is it a loop (the same request again at once, without heeding `Retry-After`), or more work than the limit was made for?",
+            "`too-many-cores`, `too-much-memory`: does the platform send `finished`? What it forgets counts until the lease ends.",
+        ),
+        (
+            "Mend the client; or give that tenant more: `maxOpen`, `maxStreams`, `sharePercent`, `requestsPerSecond`, `burst`, "
+            "`maxFunctions` in the tenants file, which is read again when it changes; for all, `binder.tenants.limits`.",
+        ),
+    ),
     **scaling.ENTRIES,
     **binding.ENTRIES,
     **liveness.ENTRIES,

@@ -11,6 +11,7 @@ from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.requests import PlaceCall, Report, parse
 from tiphys_extender.binder.tenants import Tenant, Tenants
+from tiphys_extender.binder.throttle import Throttle
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.paths import stream_paths
 
@@ -21,6 +22,7 @@ def make_binder_app(
     tenants: Tenants,
     metrics: BinderMetrics,
     *,
+    throttle: Throttle,
     max_body_bytes: int,
     streams: StreamBinder | None = None,
 ) -> Paths:
@@ -32,7 +34,7 @@ def make_binder_app(
             metrics.replayed.inc()
             return kept
         answer = orjson.dumps(placer.place(tenant, call))
-        replies.keep(tenant.name, call, answer)
+        replies.keep(tenant.name, call, answer, tenant.caps.replies_bytes)
         return answer
 
     def started(tenant: Tenant, uid: str, body: bytes) -> bytes:
@@ -58,4 +60,4 @@ def make_binder_app(
         "/v1/placements/{id}/finished": {"POST": Verb(finished)},
         **(stream_paths(streams) if streams is not None else {}),
     }
-    return Paths({path: Endpoint(verbs, tenants, metrics, max_body_bytes) for path, verbs in paths.items()}, metrics)
+    return Paths({path: Endpoint(verbs, tenants, throttle, metrics, max_body_bytes) for path, verbs in paths.items()}, metrics)

@@ -17,6 +17,7 @@ from tiphys_extender.binder.body import read_body
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant, Tenants
+from tiphys_extender.binder.throttle import Throttle
 from tiphys_extender.wire import BadRequest
 
 _log = logging.getLogger(__name__)
@@ -39,8 +40,10 @@ class Verb:
 class Endpoint:
     """All verbs of one path."""
 
-    def __init__(self, verbs: Mapping[str, Verb], tenants: Tenants, metrics: BinderMetrics, max_body_bytes: int) -> None:
-        self._verbs, self._tenants = verbs, tenants
+    def __init__(
+        self, verbs: Mapping[str, Verb], tenants: Tenants, throttle: Throttle, metrics: BinderMetrics, max_body_bytes: int
+    ) -> None:
+        self._verbs, self._tenants, self._throttle = verbs, tenants, throttle
         self._metrics, self._max_body_bytes = metrics, max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,12 +74,21 @@ class Endpoint:
         if tenant is None:
             raise Refused("unauthorised", "send a token of the tenants file as Authorization: Bearer")
         try:
-            body = await read_body(scope, receive, self._max_body_bytes)
+            self._throttle.admit(tenant)  # before anything of it is read
+            body = await self._body(scope, receive)
+            self._throttle.charge(tenant, len(body))
+            return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), body)
+        except Refused as refused:
+            self._throttle.refused(tenant, refused.reason)
+            raise
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        try:
+            return await read_body(scope, receive, self._max_body_bytes)
         except BadRequest as bad:
             if bad.reason == "disconnected":
                 raise
             raise Refused(bad.reason, _BODY[bad.reason].format(self._max_body_bytes)) from None
-        return verb.status, verb.handle(tenant, scope["path_params"].get("id", ""), body)
 
     def _headers(self, refused: Refused) -> dict[str, str]:
         if refused.retry_after_s is not None:

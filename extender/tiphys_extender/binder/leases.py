@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass
+
+from tiphys_extender.binder.kept import Kept
 
 
 @dataclass(slots=True)
@@ -21,14 +23,23 @@ class Lease:
     expires_s: float = math.inf
 
 
+@dataclass(slots=True)
+class Held:
+    """By one tenant, all its open placements together."""
+
+    placements: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
 class Leases:
     """All open placements in order of expiry, and the uids of those finished last: a late renewal must not bring one back."""
 
     def __init__(self, lease_s: float, max_open: int) -> None:
         self.lease_s, self.max_open = lease_s, max_open
         self._open: OrderedDict[str, Lease] = OrderedDict()
-        self._of_tenant: Counter[str] = Counter()
-        self._finished: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._of_tenant: dict[str, Held] = {}
+        self._finished: Kept[bool] = Kept(max_open)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -42,15 +53,25 @@ class Leases:
         """The open placement of that uid."""
         return self._open.get(uid)
 
-    def full_for(self, tenant: str, max_open: int | None) -> bool:
+    def held_by(self, tenant: str) -> Held:
+        """What a tenant has open."""
+        return self._of_tenant.get(tenant) or Held()
+
+    def full_for(self, tenant: str, max_open: int) -> bool:
         """Whether this tenant may open no more."""
-        return len(self._open) >= self.max_open or (max_open is not None and self._of_tenant[tenant] >= max_open)
+        return len(self._open) >= self.max_open or self.held_by(tenant).placements >= max_open
 
     def add(self, lease: Lease, now_s: float) -> None:
         """Open one."""
         lease.expires_s = now_s + self.lease_s
         self._open[lease.uid] = lease
-        self._of_tenant[lease.tenant] += 1
+        self._count(lease, 1)
+
+    def resize(self, lease: Lease, cpu_milli: int, memory_bytes: int) -> None:
+        """It takes so much instead."""
+        self._count(lease, -1)
+        lease.cpu_milli, lease.memory_bytes = cpu_milli, memory_bytes
+        self._count(lease, 1)
 
     def renew(self, lease: Lease, now_s: float) -> None:
         """It counts for a whole lease again."""
@@ -59,14 +80,12 @@ class Leases:
 
     def finish(self, tenant: str, uid: str) -> Lease | None:
         """Close it, and remember that; None if it was not open."""
-        self._finished[tenant, uid] = None
-        if len(self._finished) > self.max_open:
-            self._finished.popitem(last=False)
+        self._finished.put(tenant, uid, True)
         return self._drop(uid)
 
     def was_finished(self, tenant: str, uid: str) -> bool:
         """Whether this tenant finished it, as far as remembered."""
-        return (tenant, uid) in self._finished
+        return self._finished.get(tenant, uid) is not None
 
     def expire(self, now_s: float) -> list[Lease]:
         """Close those whose time is over."""
@@ -79,7 +98,13 @@ class Leases:
     def _drop(self, uid: str) -> Lease | None:
         lease = self._open.pop(uid, None)
         if lease is not None:
-            self._of_tenant[lease.tenant] -= 1
-            if not self._of_tenant[lease.tenant]:
-                del self._of_tenant[lease.tenant]
+            self._count(lease, -1)
         return lease
+
+    def _count(self, lease: Lease, sign: int) -> None:
+        held = self._of_tenant.setdefault(lease.tenant, Held())
+        held.placements += sign
+        held.cpu_milli += sign * lease.cpu_milli
+        held.memory_bytes += sign * lease.memory_bytes
+        if not held.placements:
+            del self._of_tenant[lease.tenant]

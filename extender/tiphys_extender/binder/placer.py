@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from tiphys_extender.answer import Answerer, AnswerLimits
+from tiphys_extender.binder.functions import FunctionNames
 from tiphys_extender.binder.leases import Lease, Leases
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.pool import Pool, with_room
@@ -36,6 +37,8 @@ UNKNOWN = (
     "To have the call counted again, send node, namespace, function, cpu and memory with it."
 )
 NOT_KEPT = "Its decision is no longer kept, or another process took it; the call is counted as its caller reported it."
+LARGER = "the call asks for more cpu or memory than the node has in all: nothing is booked"
+SHARE = "this tenant's open calls would take more than its share of the pool's {}: finish some, or wait until their leases run out"
 
 
 def new_uid() -> str:
@@ -61,6 +64,9 @@ class Placer:
         self._world, self._answerer, self._decisions = world, answerer, decisions
         self._pool, self._leases, self._metrics, self._clock, self._limits = pool, leases, metrics, clock, limits
         self._make_uid = make_uid
+        self._functions = FunctionNames()
+        self._unsized: dict[str, str] = {}
+        """Node by uid, of open calls on nodes that nobody has shown yet."""
 
     def place(self, tenant: Tenant, call: PlaceCall) -> dict[str, Any]:
         """Decide and reserve; a neutral outcome reserves nothing."""
@@ -69,33 +75,40 @@ class Placer:
         began_s = clock.monotonic_s()
         uid = self._make_uid()
         names, left_out = self._candidates(call)
+        able = self._pool.sizes.holding(names, call.cpu, call.memory)
+        names = list(able) or names
         decision = self._decide(uid, call, names, began_s + self._limits.deadline_s)
         ranking = decision.ranking
         reserved = ranking is not None and decision.reserves
-        if reserved and self._leases.full_for(tenant.name, tenant.max_open):
-            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out", retry_after_s=1)
+        function = f"{call.namespace}/{call.function}"
+        if reserved:
+            if not able:
+                raise Refused("larger-than-node", LARGER)
+            self._allow(tenant, function, call.cpu, call.memory)
         self._metrics.outside_pool.inc(left_out)
         self._answerer.conclude(decision, clock.monotonic_s() - began_s)
         answer = _described(uid, decision, left_out)
         if ranking is None or not reserved:
             return answer | {"reserved": False, "node": None, "nodes": [], "message": NO_OPINION}
         node = names[ranking.best_first[0]]
-        lease = Lease(uid, tenant.name, call.namespace, f"{call.namespace}/{call.function}", call.cpu, call.memory, node)
+        lease = Lease(uid, tenant.name, call.namespace, function, call.cpu, call.memory, node)
         self._bind(lease)
         self._leases.add(lease, clock.monotonic_s())
         return answer | {"reserved": True, "node": node, "nodes": _ranked(ranking, names, call.limit), "leaseSeconds": self._leases.lease_s}
 
     def report(self, tenant: Tenant, uid: str, report: Report) -> dict[str, Any]:
         """The call still runs, or runs there: its lease starts anew. What was forgotten is learnt again from the report."""
-        lease = self._own(tenant, uid)
+        lease, now_s = self._own(tenant, uid), self._clock.monotonic_s()
         relearnt = lease is None
         if lease is None:
             lease = self._relearn(tenant, uid, report)
         elif report.node is not None and report.node != lease.node:
+            self._fits(report.node, lease.cpu_milli, lease.memory_bytes)
             lease.node = report.node
             self._bind(lease)
         self._decisions.bound(uid, lease.node)
-        self._leases.renew(lease, self._clock.monotonic_s())
+        self._leases.renew(lease, now_s)
+        self._functions.renewed(lease.tenant, lease.function, now_s)
         return {"id": uid, "node": lease.node, "relearnt": relearnt, "leaseSeconds": self._leases.lease_s}
 
     def finished(self, tenant: Tenant, uid: str) -> dict[str, Any]:
@@ -127,9 +140,13 @@ class Placer:
 
     def tick(self) -> None:
         """Leases run out, gauges are set."""
-        over = self._leases.expire(self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        over = self._leases.expire(now_s)
         for lease in over:
             self._world.state.finished(lease.uid)
+        self._unsized = {uid: node for uid, node in self._unsized.items() if self._leases.get(uid) is not None}
+        self._cut_to_size()
+        self._functions.tick(now_s)
         if over:
             self._metrics.expired.inc(len(over))
             _log.warning("leases ran out", extra={"fields": {"placements": len(over), "one": over[0].uid}})
@@ -170,13 +187,42 @@ class Placer:
             raise Refused("unknown-placement", UNKNOWN)
         namespace = report.namespace or ""
         _check(tenant, namespace)
-        if self._leases.full_for(tenant.name, tenant.max_open):
-            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out", retry_after_s=1)
-        lease = Lease(uid, tenant.name, namespace, f"{namespace}/{report.function}", report.cpu, report.memory, report.node or "")
+        node, function = report.node or "", f"{namespace}/{report.function}"
+        self._fits(node, report.cpu, report.memory)
+        self._allow(tenant, function, report.cpu, report.memory)
+        lease = Lease(uid, tenant.name, namespace, function, report.cpu, report.memory, node)
         self._bind(lease)
         self._leases.add(lease, self._clock.monotonic_s())
         self._metrics.relearned.inc()
         return lease
+
+    def _fits(self, node: str, cpu_milli: int, memory_bytes: int) -> None:
+        if not self._pool.sizes.holds(node, cpu_milli, memory_bytes):
+            raise Refused("larger-than-node", LARGER)
+
+    def _allow(self, tenant: Tenant, function: str, cpu_milli: int, memory_bytes: int) -> None:
+        """Whether this tenant may open one more, of this function and size."""
+        caps, sizes, now_s = tenant.caps, self._pool.sizes, self._clock.monotonic_s()
+        if self._leases.full_for(tenant.name, caps.max_open):
+            raise Refused("too-many-open", "too many placements are open: finish some, or wait until their leases run out", retry_after_s=1)
+        held = self._leases.held_by(tenant.name)
+        if caps.share is not None and sizes.cpu_milli:  # without any node known yet nobody knows what a share is
+            if cpu_milli and held.cpu_milli + cpu_milli > caps.share * sizes.cpu_milli:
+                raise Refused("too-many-cores", SHARE.format("cores"), retry_after_s=1)
+            if memory_bytes and held.memory_bytes + memory_bytes > caps.share * sizes.memory_bytes:
+                raise Refused("too-much-memory", SHARE.format("memory"), retry_after_s=1)
+        self._functions.use(tenant, function, now_s)
+
+    def _cut_to_size(self) -> None:
+        """What was learnt before its node was known takes no more than the node has."""
+        for uid in [uid for uid, node in self._unsized.items() if self._pool.sizes.of(node) is not None]:
+            del self._unsized[uid]
+            lease = self._leases.get(uid)
+            if lease is None or self._pool.sizes.holds(lease.node, lease.cpu_milli, lease.memory_bytes):
+                continue
+            cpu, memory = self._pool.sizes.of(lease.node) or (0, 0)
+            self._leases.resize(lease, min(lease.cpu_milli, cpu), min(lease.memory_bytes, memory))
+            self._bind(lease)
 
     def _bind(self, lease: Lease) -> None:
         """What a pod seen bound is, this is: it counts on its node until it is finished."""
@@ -196,6 +242,10 @@ class Placer:
             ready_s=None,
         )
         self._world.state.bound(facts, self._clock.now_s())
+        if self._pool.sizes.of(lease.node) is None:
+            self._unsized[lease.uid] = lease.node
+        else:
+            self._unsized.pop(lease.uid, None)
 
 
 def _check(tenant: Tenant, namespace: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tiphys_extender.binder.leases import Leases
+from tiphys_extender.binder.sizes import Sizes
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.watches import NodeSink, PodSink
@@ -30,6 +31,7 @@ class Pool:
         """uid of every known node that is not in the pool, by name."""
         self.foreign: dict[str, str] = {}
         """uid -> node of pods that our scheduler placed, wherever: a node may join the pool later."""
+        self.sizes = Sizes()
         self._warned = False
 
     def within(self, names: Sequence[str]) -> list[str]:
@@ -78,7 +80,9 @@ class PoolNodeSink(NodeSink):
         pool.outside.pop(name, None)
         super().put(obj)
         pool.labels[name] = labels
-        (pool.schedulable.add if node_facts(obj).schedulable else pool.schedulable.discard)(name)
+        facts = node_facts(obj)
+        pool.sizes.put(facts)
+        (pool.schedulable.add if facts.schedulable else pool.schedulable.discard)(name)
 
     def drop(self, obj: dict[str, Any]) -> None:
         """A node was deleted."""
@@ -92,11 +96,13 @@ class PoolNodeSink(NodeSink):
         pool.outside = {name: uid for name, uid in pool.outside.items() if uid in uids}
         pool.labels = {name: labels for name, labels in pool.labels.items() if name in self._known}
         pool.schedulable &= self._known.keys()
+        pool.sizes.keep(pool.labels.keys())
 
     def _leave(self, obj: dict[str, Any]) -> None:
         name, pool = obj["metadata"]["name"], self._pool
         if pool.labels.pop(name, None) is not None:
             pool.schedulable.discard(name)
+            pool.sizes.drop(name)
             super().drop(obj)
 
 

@@ -20,9 +20,15 @@ STATUS = {
     "content-encoding": 415,
     "invalid": 422,
     "key-reused": 422,
+    "larger-than-node": 422,
     "infeasible": 422,
     "too-many-open": 429,
     "too-many-streams": 429,
+    "too-many-requests": 429,
+    "too-many-cores": 429,
+    "too-much-memory": 429,
+    "too-many-functions": 429,
+    "too-much-load": 429,
     "no-capacity": 429,
     "internal-error": 500,
     "not-ready": 503,
@@ -31,6 +37,16 @@ STATUS = {
     "switched-off": 503,
 }
 CODES = ("200", "201", "408", *sorted({str(status) for status in STATUS.values()}))
+TENANT_CAPS = (
+    "too-many-open",
+    "too-many-streams",
+    "too-many-requests",
+    "too-many-cores",
+    "too-much-memory",
+    "too-many-functions",
+    "too-much-load",
+)
+"""A tenant has reached a limit of its own (`too-many-open`: or all together have)."""
 REASONS = (*STATUS, "too-slow", "disconnected")
 
 

@@ -12,26 +12,22 @@ from pydantic.alias_generators import to_camel
 from tiphys_extender.binder.refused import Refused
 from tiphys_models.api.scheduling_policy import LabelKey, LabelValue, PodSelector
 from tiphys_models.domain.errors import TiphysError
-from tiphys_models.domain.quantity import cpu_milli, memory_bytes, quantity
+from tiphys_models.domain.quantity import MOST_BYTES, MOST_MILLI, cpu_milli, memory_bytes, quantity
 
-_LARGEST = 2**50  # a petabyte, or as many milli-cores: sums of many stay exact
 _LONGEST_QUANTITY = 32
 
 
-def _quantity(parse: Callable[[str | float], int], a_unit: int) -> BeforeValidator:
-    """Objects of the cluster are clamped, callers are told: who asks for too much, or for less than nothing, has made a mistake."""
-
+def _quantity(parse: Callable[[str | float], int], most: float) -> BeforeValidator:
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > _LONGEST_QUANTITY:
             raise ValueError("give a Kubernetes quantity such as 500m, 2 or 256Mi")
         try:
-            asked = quantity(value) * a_unit
-            amount = parse(value)
+            given = quantity(value)
         except TiphysError as error:
             raise ValueError(str(error)) from None
-        if not 0 <= asked <= _LARGEST:
-            raise ValueError("give a quantity between 0 and 1Pi")
-        return amount
+        if not 0 <= given <= most:  # what the API server has stored is clamped; who sends it to us is told
+            raise ValueError(f"give a quantity between 0 and {most:g}")
+        return parse(value)
 
     return BeforeValidator(read)
 
@@ -39,8 +35,8 @@ def _quantity(parse: Callable[[str | float], int], a_unit: int) -> BeforeValidat
 Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Function = Annotated[LabelValue, StringConstraints(min_length=1)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
-CpuMilli = Annotated[int, _quantity(cpu_milli, 1000)]
-MemoryBytes = Annotated[int, _quantity(memory_bytes, 1)]
+CpuMilli = Annotated[int, _quantity(cpu_milli, MOST_MILLI / 1000)]
+MemoryBytes = Annotated[int, _quantity(memory_bytes, MOST_BYTES)]
 
 
 class Request(BaseModel):

@@ -15,6 +15,7 @@ from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
+from tiphys_extender.binder.throttle import Throttle
 from tiphys_extender.guarded import CountingSink
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
@@ -53,7 +54,7 @@ class BinderParts(Parts):
         self._binder_metrics = metrics
         self.pool = Pool(own.pool_selector)
         self.leases = Leases(own.lease_s, own.max_open)
-        self.tenants = Tenants(own.tenants_file, metrics)
+        self.tenants = Tenants(own.tenants_file, metrics, own.cap_defaults)
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
         self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
@@ -94,7 +95,14 @@ class BinderParts(Parts):
     async def _listen_hot(self) -> str:
         settings = self._settings
         streams = self.streams.binder if self.streams is not None else None
+        throttle = Throttle(self._clock, streams.held_by if streams is not None else lambda _: 0)
         app = make_binder_app(
-            self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
+            self.placer,
+            self.replies,
+            self.tenants,
+            self._binder_metrics,
+            throttle=throttle,
+            max_body_bytes=settings.max_body_bytes,
+            streams=streams,
         )
         return self._listen(app, settings.host, settings.port, self.tls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tiphys_extender.binder.caps import CapDefaults, Caps
 from tiphys_extender.settings import OptionalPath, wrong_variable
 from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.selector import LabelSelector, Requirement
@@ -27,6 +28,21 @@ class BinderSettings(BaseSettings):
     max_open: int = Field(default=10_000, ge=1, le=1_000_000, description="Placements that may be open at once; 429 above.")
     max_replies_mib: int = Field(default=32, ge=1, le=1_024, description="Memory of answers kept for calls that are sent again.")
 
+    tenant_max_open: int = Field(default=1_000, ge=1, le=1_000_000, description="Calls that one tenant may have open; 429 above.")
+    tenant_max_streams: int = Field(default=1_000, ge=1, le=1_000_000, description="Streams that one tenant may have bound; 429 above.")
+    tenant_share_percent: int = Field(
+        default=50,
+        ge=1,
+        le=100,
+        description="Share of the pool's cores, of its memory and of every site's capacity for one tenant, as soon as there are two.",
+    )
+    tenant_requests_per_second: int = Field(default=200, ge=1, le=100_000, description="Requests of one tenant, renewals of streams aside.")
+    tenant_burst: int = Field(default=400, ge=1, le=1_000_000, description="Requests of one tenant that may come at once.")
+    tenant_max_replies_mib: int = Field(default=8, ge=1, le=1_024, description="Of MAX_REPLIES_MIB, for one tenant.")
+    tenant_max_functions: int = Field(
+        default=500, ge=1, le=100_000, description="Different functions that one tenant may name within ten minutes; 429 above."
+    )
+
     access_site: str = Field(
         default="",
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
@@ -43,6 +59,19 @@ class BinderSettings(BaseSettings):
     other_binders: str = Field(
         default="", description="Status addresses of other access sites' binders, as http://HOST:PORT with commas: their load counts, too."
     )
+
+    @property
+    def cap_defaults(self) -> CapDefaults:
+        """Of tenants of whom the file says nothing else."""
+        caps = Caps(
+            max_open=self.tenant_max_open,
+            max_streams=self.tenant_max_streams,
+            requests_per_s=float(self.tenant_requests_per_second),
+            burst=self.tenant_burst,
+            replies_bytes=self.tenant_max_replies_mib * 2**20,
+            max_functions=self.tenant_max_functions,
+        )
+        return CapDefaults(caps, self.tenant_share_percent / 100)
 
     @property
     def pool_selector(self) -> LabelSelector:

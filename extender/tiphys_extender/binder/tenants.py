@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from tiphys_extender.binder.caps import CapDefaults, Caps
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.secret_file import parse_secret, read_secret
 from tiphys_models.domain.errors import InvalidInput
@@ -32,6 +33,24 @@ class _Entry(_Strict):
     namespaces: list[str] = Field(min_length=1, max_length=1_000)
     max_open: int | None = Field(default=None, ge=1)
     max_streams: int | None = Field(default=None, ge=1)
+    share_percent: int | None = Field(default=None, ge=1, le=100)
+    requests_per_second: int | None = Field(default=None, ge=1, le=100_000)
+    burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    max_replies_mib: int | None = Field(default=None, ge=1, le=1_024)
+    max_functions: int | None = Field(default=None, ge=1, le=100_000)
+
+    def caps(self, defaults: CapDefaults, *, alone: bool) -> Caps:
+        """Its own words, and defaults where it has none."""
+        return defaults.of(
+            alone=alone,
+            max_open=self.max_open,
+            max_streams=self.max_streams,
+            share_percent=self.share_percent,
+            requests_per_second=self.requests_per_second,
+            burst=self.burst,
+            max_replies_mib=self.max_replies_mib,
+            max_functions=self.max_functions,
+        )
 
 
 class _File(_Strict):
@@ -45,10 +64,7 @@ class Tenant:
     name: str
     token_digest: bytes
     namespaces: frozenset[str]
-    max_open: int | None
-    """Of this tenant's own; None: only the limit of all together."""
-    max_streams: int | None = None
-    """Streams that it may have at once at this access site; None: as many as there is capacity for."""
+    caps: Caps = field(default_factory=Caps)
 
     def may(self, namespace: str) -> bool:
         """Whether it may place calls and bind streams of this namespace."""
@@ -58,10 +74,10 @@ class Tenant:
 class Tenants:
     """All of them. A file that cannot be used leaves the last good one."""
 
-    def __init__(self, path: Path, metrics: BinderMetrics) -> None:
-        self._path, self._metrics = path, metrics
+    def __init__(self, path: Path, metrics: BinderMetrics, defaults: CapDefaults | None = None) -> None:
+        self._path, self._metrics, self._defaults = path, metrics, defaults or CapDefaults()
         self._seen = read_secret(path, _WHAT)
-        self._all = _parse(self._seen, path)
+        self._all = _parse(self._seen, path, self._defaults)
         metrics.tenants.set(len(self._all))
 
     def of(self, authorization: str) -> Tenant | None:
@@ -81,7 +97,7 @@ class Tenants:
             if content == self._seen:
                 return False
             self._seen = content
-            self._all = _parse(content, self._path)
+            self._all = _parse(content, self._path, self._defaults)
         except InvalidInput as error:
             self._metrics.tenants_refused.inc()
             _log.warning("tenants not reloaded, the last ones stay", extra={"fields": {"why": str(error)}})
@@ -91,9 +107,10 @@ class Tenants:
         return True
 
 
-def _parse(content: bytes, path: Path) -> tuple[Tenant, ...]:
+def _parse(content: bytes, path: Path, defaults: CapDefaults) -> tuple[Tenant, ...]:
     entries = parse_secret(_File, content, path, _WHAT).tenants
     for what in ("name", "token"):
         if len({getattr(entry, what) for entry in entries}) < len(entries):
             raise InvalidInput(f"{_WHAT} {path} gives a {what} twice")
-    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.max_open, e.max_streams) for e in entries)
+    alone = len(entries) == 1
+    return tuple(Tenant(e.name, sha256(e.token.encode()).digest(), frozenset(e.namespaces), e.caps(defaults, alone=alone)) for e in entries)

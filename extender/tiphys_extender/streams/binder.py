@@ -24,7 +24,8 @@ from tiphys_models.api.stream_summary import SiteUse, StreamSummary
 from tiphys_models.binding.agent import WINDOW_S, bin_of
 from tiphys_models.binding.catalogue import Catalogue
 from tiphys_models.binding.diagnosis import diagnose, why_none
-from tiphys_models.binding.protocol import Reason, bind
+from tiphys_models.binding.protocol import Binding, Reason, View, bind, candidates_of
+from tiphys_models.binding.streams import Stream
 from tiphys_models.domain.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
 _DOWN_RETRY_S = 5
 """About as long as a site needs to be probed again, or a pod to become ready."""
+OVER_SHARE = "this tenant has bound its share of every site that would do: release streams, or wait until their leases end"
 _WORDS = {Reason.INFEASIBLE: "infeasible", Reason.DOWN: "offers-down", Reason.NO_CAPACITY: "no-capacity"}
 
 
@@ -64,6 +66,10 @@ class StreamBinder:
         """Of open leases."""
         return self.system.ledger
 
+    def held_by(self, tenant: str) -> int:
+        """How many streams a tenant has bound."""
+        return self.ledger.held_by(tenant)
+
     # ---- what callers ask ----------------------------------------------------------------------------------------
 
     def bind(self, tenant: Tenant, wanted: Wanted) -> dict[str, Any]:
@@ -85,26 +91,40 @@ class StreamBinder:
             return self._answer(booking.grant)
         if self.ledger.was_released(tenant.name, uid):
             raise Refused("released", "the stream of this idempotencyKey was released: a new stream needs a new key")
-        if tenant.max_streams is not None and self.ledger.held_by(tenant.name) >= tenant.max_streams:
+        if self.ledger.held_by(tenant.name) >= tenant.caps.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
         stream = wanted.stream(uid)
         view = self.system.view(spec, recovering=self._recovering(now_s), promised=self._promised)
         policy, offers = self.chooser.policy, self.system.catalogue.offers
         found = bind(policy, offers, stream, view)
+        over_share = self._over_share(tenant, found)
+        if over_share:  # once more, without what would be too much
+            view = self._within_share(tenant, stream, view)
+            found = bind(policy, offers, stream, view)
         decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
         self.decisions.add(uid, decided)
         if found.reason is not Reason.BOUND:
-            self._windows.now.ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
-            raise self._none(uid, decided, spec, now_s)
+            self._windows.of(tenant.name).ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
+            raise self._none(uid, decided, spec, now_s, over_share=over_share)
         offer = offers.all[found.offer]
         grant = Grant(
             uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
             round(found.expected_latency_ms, 3), policy.name, asked, now_s, now_s + spec.lease_seconds,
         )  # fmt: skip
         booking = self.ledger.add(grant, now_s, fresh=True)
-        self._windows.now.ask(booking.bin, stream.rate_qps, bound=True)
+        self._windows.of(tenant.name).ask(booking.bin, stream.rate_qps, bound=True)
         self.metrics.bound(policy.name, offer.site.name)
         return self._answer(grant)
+
+    def _over_share(self, tenant: Tenant, found: Binding) -> bool:
+        share = tenant.caps.share
+        if share is None or found.reason is not Reason.BOUND:
+            return False
+        return not self.system.allows(tenant.name, share, self.system.catalogue.offers.all[found.offer], found.added_qps)
+
+    def _within_share(self, tenant: Tenant, stream: Stream, view: View) -> View:
+        added_qps = candidates_of(self.system.catalogue.offers, stream, view).added_qps
+        return self.system.within_share(view, tenant.name, tenant.caps.share or 1.0, added_qps)
 
     def renew(self, tenant: Tenant, uid: str, renewal: Renewal) -> dict[str, Any]:
         """The stream goes on: its lease starts anew. One that this process does not know is booked as its token says, once."""
@@ -245,8 +265,8 @@ class StreamBinder:
     def turn(self) -> float:
         """A window is over; how long the next one is."""
         now_s = self._pass_time()
-        ended = self._windows.turn(now_s)
         system = self.system
+        ended = self._windows.turn(now_s, system.capacity_qps)
         if len(system.catalogue.offers):
             self.chooser.turn(system.catalogue.offers, system.load_qps, self.ledger.active, ended, now_s)
         return float(self._obeyed.spec.window_seconds) if self._obeyed is not None else WINDOW_S
@@ -299,7 +319,10 @@ class StreamBinder:
     def _lease_s(self) -> float:
         return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else float(LONGEST_LEASE_S)
 
-    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float) -> Refused:
+    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float, *, over_share: bool) -> Refused:
+        if over_share:
+            self.metrics.streams["no-capacity", decided.policy.name].inc()
+            return Refused("too-much-load", OVER_SHARE, about=uid, retry_after_s=max(spec.lease_seconds // 2, 1))
         text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
         reason = _WORDS[decided.binding.reason]
         self.metrics.streams[reason, decided.policy.name].inc()
@@ -337,14 +360,14 @@ class StreamBinder:
 
     def _report(self, booking: Booking, new: Counts) -> None:
         grant = booking.grant
-        self._windows.now.report(new)
+        self._windows.of(grant.tenant).report(new)
         self.metrics.report(grant.policy, grant.offer.partition("/")[0], new)
 
     def _unknown(self, booking: Booking, until_s: float) -> None:
         """What a stream that is over must have sent since its client last said anything."""
         silent = booking.grant.rate_qps * max(until_s - booking.heard_s, 0.0)
         self.metrics.unknown.inc(silent)
-        self._windows.now.unknown += silent
+        self._windows.of(booking.grant.tenant).unknown += silent
 
     def _own(self, tenant: Tenant, uid: str) -> Booking | None:
         """The open lease, unless it is somebody else's: to strangers it does not exist."""

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiphys_extender.binder.kept import Kept
 from tiphys_extender.streams.tokens import Counts, Grant
+from tiphys_models.api.stream_policy import LONGEST_LEASE_S
 from tiphys_models.binding.agent import BINS, bin_of
 from tiphys_models.features.arrays import FloatArray
 
 _MAX_RELEASED = 100_000
 _ROUNDING_QPS = 1e-6
+SLACK = 2.0
+"""A client may send so many times the rate that it has declared before its counts are not believed."""
+BATCH = 20.0
+"""Queries that may come at once, on top."""
+CREDIT_S = 60.0
+"""Who says nothing for longer cannot tell more with one word."""
 
 
 @dataclass(slots=True)
@@ -28,6 +36,18 @@ class Booking:
     """Bound by this process, not taken over from a token."""
     heard_s: float
     """When its client last said how many queries were served; what would have come since is unknown."""
+    credit: float
+    """Queries that it can have sent and has not told of, as of `credit_s`."""
+    credit_s: float
+
+    def believed(self, said: Counts, now_s: float) -> Counts:
+        """Of what a client says came on top: no more than its rate allows."""
+        most = SLACK * self.grant.rate_qps * CREDIT_S + BATCH
+        self.credit = min(self.credit + SLACK * self.grant.rate_qps * max(now_s - self.credit_s, 0.0), most)
+        self.credit_s = now_s
+        found = said.at_most(self.credit)
+        self.credit -= found.total
+        return found
 
 
 class Ledger:
@@ -38,7 +58,9 @@ class Ledger:
         self.active = np.zeros(BINS)
         """Queries a second by bin of delay and rate."""
         self._of_tenant: Counter[str] = Counter()
-        self._released: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._site_qps: dict[tuple[str, str], tuple[int, float]] = {}
+        """Streams and load by tenant and site."""
+        self._released: Kept[bool] = Kept(_MAX_RELEASED)
         self.align(())
 
     def align(self, offers: Sequence[str]) -> None:
@@ -64,12 +86,19 @@ class Ledger:
         """How many leases a tenant has."""
         return self._of_tenant[tenant]
 
+    def load_at(self, tenant: str, site: str) -> float:
+        """What a tenant has bound at a site."""
+        return self._site_qps.get((tenant, site), (0, 0.0))[1]
+
     def add(self, grant: Grant, now_s: float, *, fresh: bool) -> Booking:
         """A new stream, or one that another process bound."""
         place = self._place.get(grant.offer, -1)
-        booking = Booking(grant, place, int(bin_of(grant.max_delay_ms, grant.rate_qps)), fresh, now_s)
+        # of a stream that another process bound nobody knows when it last told of its queries: at its last renewal at the latest
+        credit = BATCH if fresh else BATCH + SLACK * grant.rate_qps * LONGEST_LEASE_S
+        booking = Booking(grant, place, int(bin_of(grant.max_delay_ms, grant.rate_qps)), fresh, now_s, credit, now_s)
         self.open[grant.id] = booking
         self._of_tenant[grant.tenant] += 1
+        self._count_site(grant, 1)
         self._count(booking, 1)
         return booking
 
@@ -77,22 +106,22 @@ class Ledger:
         """It counts until then. Returns what its client reports on top of the last time."""
         grant, new = booking.grant, Counts()
         if counts is not None:
-            new, booking.heard_s = counts.since(grant.counts), now_s
-        booking.grant = grant._replace(expires_s=expires_s, counts=counts if counts is not None else grant.counts)
+            new, booking.heard_s = booking.believed(counts.since(grant.counts), now_s), now_s
+        # what was not believed may be told again when it can be true; a count that went back starts from there
+        known = grant.counts if counts is None else Counts(*map(min, grant.counts, counts)).plus(new)
+        booking.grant = grant._replace(expires_s=expires_s, counts=known)
         self.open.move_to_end(grant.id)
         return new
 
     def release(self, tenant: str, uid: str) -> Booking | None:
         """Over, and remembered as such; None if this tenant had it not open."""
-        self._released[tenant, uid] = None
-        if len(self._released) > _MAX_RELEASED:
-            self._released.popitem(last=False)
+        self._released.put(tenant, uid, True)
         booking = self.open.get(uid)
         return self._drop(uid) if booking is not None and booking.grant.tenant == tenant else None
 
     def was_released(self, tenant: str, uid: str) -> bool:
         """Whether this tenant released it, as far as remembered."""
-        return (tenant, uid) in self._released
+        return self._released.get(tenant, uid) is not None
 
     def expire(self, now_s: float) -> list[Booking]:
         """Close those whose time is over. In order of renewal: right after the length of leases was changed some wait for others."""
@@ -108,8 +137,17 @@ class Ledger:
             self._of_tenant[booking.grant.tenant] -= 1
             if not self._of_tenant[booking.grant.tenant]:
                 del self._of_tenant[booking.grant.tenant]
+            self._count_site(booking.grant, -1)
             self._count(booking, -1)
         return booking
+
+    def _count_site(self, grant: Grant, sign: int) -> None:
+        key = grant.tenant, grant.offer.partition("/")[0]
+        streams, qps = self._site_qps.get(key, (0, 0.0))
+        if streams + sign:
+            self._site_qps[key] = streams + sign, qps + sign * grant.added_qps
+        else:
+            del self._site_qps[key]
 
     def _count(self, booking: Booking, sign: int) -> None:
         place, grant = booking.place, booking.grant

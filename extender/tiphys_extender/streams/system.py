@@ -14,6 +14,8 @@ from tiphys_models.binding.offers import Offer, Offers
 from tiphys_models.binding.protocol import View
 from tiphys_models.features.arrays import FloatArray
 
+_ROUNDING_QPS = 1e-6
+
 
 @dataclass(slots=True)
 class Use:
@@ -40,6 +42,7 @@ class System:
         self.known = False
         """Whether there was a first one."""
         self._place: dict[str, int] = {}
+        self._site_qps: dict[str, float] = {}
         self._others: dict[str, tuple[float, Mapping[str, float]]] = {}
         self._others_qps: FloatArray = np.zeros(0)
 
@@ -64,6 +67,9 @@ class System:
             self._place = place
             self.ledger.align(tuple(place))
         self._add_up()
+        self._site_qps = {}
+        for offer in (catalogue.offers.all[index] for index in np.flatnonzero(catalogue.up)):
+            self._site_qps[offer.site.name] = self._site_qps.get(offer.site.name, 0.0) + offer.capacity_qps
         return former - self._sites()
 
     def forget_streams(self) -> None:
@@ -100,6 +106,22 @@ class System:
             kept = None if promised is None else max(promised, spec.ceiling)  # raised since, and obeyed before that was written
             load = while_recovering(load, self.ledger.fresh_qps, catalogue.offers.columns.capacity_qps, kept, ceiling)
         return View(catalogue.network_ms, load, catalogue.up, ceiling, spec.ceiling)
+
+    @property
+    def capacity_qps(self) -> float:
+        """Of everything that is up."""
+        return sum(self._site_qps.values())
+
+    def allows(self, tenant: str, share: float, offer: Offer, added_qps: float) -> bool:
+        """Whether this much more leaves a tenant within its share of the capacity of the offer's site."""
+        site = offer.site.name
+        return self.ledger.load_at(tenant, site) + added_qps <= share * self._site_qps.get(site, 0.0) + _ROUNDING_QPS
+
+    def within_share(self, view: View, tenant: str, share: float, added_qps: FloatArray) -> View:
+        """The view with every offer full that would take a tenant above its share."""
+        offers = self.catalogue.offers
+        over = [not self.allows(tenant, share, offer, added) for offer, added in zip(offers.all, added_qps.tolist(), strict=True)]
+        return replace(view, load_qps=np.where(over, np.maximum(view.load_qps, offers.columns.capacity_qps), view.load_qps))
 
     def offer(self, name: str) -> Offer | None:
         """The one of that name, if it still is."""

@@ -40,6 +40,16 @@ class Counts(NamedTuple):
         """All that is known of."""
         return self.served + self.late + self.refused
 
+    def at_most(self, most: float) -> Counts:
+        """So many in all, in the same proportions: nobody can have served more."""
+        if self.total <= most:
+            return self
+        return Counts(*(int(count * most / self.total) for count in self))
+
+    def plus(self, more: Counts) -> Counts:
+        """Both together."""
+        return Counts(*(a + b for a, b in zip(self, more, strict=True)))
+
     def since(self, before: Counts) -> Counts:
         """What came on top; a count that went back counts nothing."""
         return Counts(*(max(now - then, 0) for now, then in zip(self, before, strict=True)))

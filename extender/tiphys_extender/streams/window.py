@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Tally:
     counts: Counts = field(default_factory=Counts)
     unknown: float = 0.0
     """Queries of which no client said what became."""
+    parts: tuple[Tally, ...] = ()
+    """The same by tenant; empty: it was one."""
 
     def ask(self, place: int, rate_qps: float, *, bound: bool) -> None:
         """A stream came."""
@@ -39,7 +42,14 @@ class Tally:
 
     def report(self, counts: Counts) -> None:
         """Clients said what became of queries."""
-        self.counts = Counts(*(a + b for a, b in zip(self.counts, counts, strict=True)))
+        self.counts = self.counts.plus(counts)
+
+    def at_most(self, asked_qps: float) -> Tally:
+        """So much asked for in all, in the same proportions."""
+        if self.asked_qps <= asked_qps:
+            return self
+        kept = asked_qps / self.asked_qps
+        return replace(self, incoming=self.incoming * kept, asked_qps=asked_qps, rejected_qps=self.rejected_qps * kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +63,23 @@ class Shares:
 
 
 def shares(tallies: Sequence[Tally]) -> Shares:
-    """Of these windows together; all success where nothing was asked for."""
-    asked, rejected, counts = _sums(tallies)
-    reported = counts.total
+    """Of these windows together; all success where nothing was asked for. No tenant counts for more than all others of its window do."""
+    asked = rejected = reported = failed = 0.0
+    for parts in (tally.parts or (tally,) for tally in tallies):
+        for part, weight in zip(parts, _weights([part.asked_qps for part in parts]), strict=True):
+            asked += weight * part.asked_qps
+            rejected += weight * part.rejected_qps
+        for part, weight in zip(parts, _weights([part.counts.total for part in parts]), strict=True):
+            reported += weight * part.counts.total
+            failed += weight * (part.counts.late + part.counts.refused)
     reject = rejected / asked if asked else 0.0
-    failure = (counts.late + counts.refused) / reported if reported else 0.0
+    failure = failed / reported if reported else 0.0
     return Shares((1 - reject) * (1 - failure), reject, (1 - reject) * failure)
+
+
+def _weights(amounts: Sequence[float]) -> list[float]:
+    total = sum(amounts)
+    return [1.0 if amount <= (others := total - amount) or others <= 0 else others / amount for amount in amounts]
 
 
 def counted(tallies: Sequence[Tally]) -> QueryCounts:
@@ -77,20 +98,43 @@ def _sums(tallies: Sequence[Tally]) -> tuple[float, float, Counts]:
 
 
 class Windows:
-    """The one that runs, and those of the last minute."""
+    """The one that runs, by tenant, and those of the last minute."""
 
     def __init__(self, now_s: float) -> None:
-        self.now = Tally(now_s)
+        self._since_s = now_s
+        self._now: dict[str, Tally] = {}
         self._past: deque[Tally] = deque()
 
-    def turn(self, now_s: float) -> Tally:
-        """The next one begins; returns the one that has ended."""
-        ended, self.now = self.now, Tally(now_s)
-        self._past.append(ended)
+    def of(self, tenant: str) -> Tally:
+        """What this tenant has in the one that runs."""
+        return self._now.setdefault(tenant, Tally(self._since_s))
+
+    def turn(self, now_s: float, most_qps: float = math.inf) -> Tally:
+        """The next one begins; returns the one that has ended. Where there are several tenants none has asked for more than `most_qps`."""
+        ended = self._together(most_qps)
+        self._since_s, self._now = now_s, {}
+        self._past.append(replace(ended, parts=()))
         while self._past[0].since_s < now_s - MINUTE_S and len(self._past) > 1:
             self._past.popleft()
         return ended
 
     def minute(self) -> QueryCounts:
         """Of the last minute, by whole windows, and of the one that runs."""
-        return counted([*self._past, self.now])
+        return counted([*self._past, self._together(math.inf)])
+
+    def _together(self, most_qps: float) -> Tally:
+        parts = tuple(self._now.values())
+        if len(parts) > 1:
+            parts = tuple(part.at_most(most_qps) for part in parts)
+        counts = Counts()
+        for part in parts:
+            counts = counts.plus(part.counts)
+        return Tally(
+            self._since_s,
+            np.sum([np.zeros(BINS), *(part.incoming for part in parts)], axis=0),
+            sum(part.asked_qps for part in parts),
+            sum(part.rejected_qps for part in parts),
+            counts,
+            sum(part.unknown for part in parts),
+            parts,
+        )

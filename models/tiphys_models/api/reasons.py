@@ -311,7 +311,37 @@ class SiteReason(StrEnum):
     """Reachable=False: two probes in a row had no answer in time. Nothing is bound there until one has."""
     NOT_PROBED = "NotProbed"
     """Reachable=Unknown: the spec has no probe, or none has ended yet. Such a site is bound to."""
+    PROBE_REFUSED = "ProbeRefused"
+    """Reachable=False: the operator does not probe that address; the message names the rule. Unknown: its namespace has too many sites."""
     INVALID_SPEC = "InvalidSpec"
+
+
+class ProbeRefusal(StrEnum):
+    """Which rule keeps the operator from sending a probe: in the message of ProbeRefused, and a metric's label."""
+
+    LOOPBACK = "loopback"
+    LINK_LOCAL = "link-local"
+    METADATA = "metadata"
+    """Where clouds tell a machine its own secrets."""
+    UNSPECIFIED = "unspecified"
+    MULTICAST = "multicast"
+    """Or reserved, broadcast included."""
+    API_SERVER = "api-server"
+    OUTSIDE_CIDRS = "outside-cidrs"
+    """Not in the networks that the operator is set to probe."""
+    TOO_MANY_SITES = "too-many-sites"
+    """The namespace has more sites with a probe than are probed; the oldest are."""
+
+
+class ProbeMiss(StrEnum):
+    """How a missed probe ended: in the message of ProbesMissed. No more is told of what stands behind an address."""
+
+    TIMEOUT = "no answer in time"
+    REFUSED = "connection refused"
+    NAME = "name not resolved"
+    TLS = "TLS failed"
+    SERVER_ERROR = "server error"
+    FAILED = "no usable answer"
 
 
 class VariantReason(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from tiphys_models.api.inference_site import Probe
+from tiphys_operator.binding.quota import Wish
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject, policy_object, site_object, variant_object
 
 Seen = TypeVar("Seen", SiteObject, VariantObject, PolicyObject)
@@ -53,9 +53,10 @@ class BindingCluster:
         self.variants = Objects(variant_object, on_change)
         self.policies = Objects(policy_object, on_change)
 
-    def probes(self) -> dict[str, Probe]:
-        """What is to be probed, by uid of the site."""
-        return {site.uid: site.spec.probe for site in self.sites.all() if site.spec is not None and site.spec.probe is not None}
+    def probes(self) -> list[Wish]:
+        """What is to be probed."""
+        asking = [(site, site.spec.probe) for site in self.sites.all() if site.spec is not None and site.spec.probe is not None]
+        return [Wish(site.uid, site.namespace, (site.created, site.name), probe) for site, probe in asking]
 
     def needs_slices(self) -> bool:
         """Whether any variant is a Service of this cluster."""

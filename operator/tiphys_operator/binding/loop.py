@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tiphys_models.api.inference_site import SITES_PATH, InferenceSiteStatus
@@ -17,11 +18,13 @@ from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.reflector import Reflector, Sink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_operator.binding.addresses import AddressRules, ApiServer, Network
 from tiphys_operator.binding.cluster import BindingCluster, Objects, Seen
 from tiphys_operator.binding.endpoints import SLICES_PATH, SliceSink
 from tiphys_operator.binding.metrics import BindingError
 from tiphys_operator.binding.prober import Prober
 from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.quota import ProbeQuota, grant
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.binding.summaries import PULL_S, SummaryReader
 from tiphys_operator.binding.verdicts import measured_here, policy_status, site_status, variant_status
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 _SETTLE_S = 0.05
 """Changes come in bunches: one round for all of them."""
 _AGAIN_S = 1.0
+_PULLS_PER_REFRESH = 12
+"""The API server's addresses seldom change, and a resolver that hangs holds a thread each time."""
 _WRITES_AT_ONCE = 8
 _QUIET = frozenset({SiteReason.NOT_PROBED, VariantReason.SITE_UNREACHABLE, StreamReason.RECOVERING, StreamReason.DISABLED})
 """No Event tells of these: nothing happened, somebody did it on purpose, or another object's Event has told already."""
@@ -49,6 +54,13 @@ class BindingOptions:
     """Where this operator stands: measured delays are from there. Empty: probes only tell who answers."""
     binder_urls: tuple[str, ...] = ()
     token_file: Path | None = None
+    probe_allow: tuple[Network, ...] = ()
+    """Networks that are probed whatever the rules say."""
+    probe_only: tuple[Network, ...] = ()
+    """Networks beside which none is probed; empty: all that the rules leave."""
+    probe_quota: ProbeQuota = field(default_factory=ProbeQuota)
+    api_servers: tuple[str, ...] = ()
+    """Hosts by which the API server is known."""
 
 
 class BindingLoop:
@@ -62,7 +74,8 @@ class BindingLoop:
         self._slices = SliceSink(self._changed.set)
         self._slices_synced: asyncio.Event | None = None
         self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock)
-        self._probes = Probes()
+        self._api_server, self._probe_quota = ApiServer(*options.api_servers), options.probe_quota
+        self._probes = Probes(AddressRules(options.probe_allow, options.probe_only, self._api_server.addresses))
         self._prober = Prober(self._probes, self._metrics, clock, self._changed.set)
         self._tasks: list[asyncio.Task[None]] = []
         self._said: dict[str, str] = {}
@@ -78,6 +91,7 @@ class BindingLoop:
             async with self._probes, self._summaries:
                 for synced in [self._watch(path, sink) for path, sink in watched]:
                     await synced.wait()
+                await self._api_server.refresh()  # before the first probe
                 self._tasks.append(asyncio.create_task(self._pull()))
                 try:
                     while True:
@@ -92,7 +106,7 @@ class BindingLoop:
 
     async def _round(self) -> None:
         cluster = self._cluster
-        self._prober.follow(cluster.probes())
+        self._prober.follow(grant(cluster.probes(), self._probe_quota))
         if self._slices_synced is None and cluster.needs_slices():
             self._slices_synced = self._watch(SLICES_PATH, self._slices)
         limit = asyncio.Semaphore(_WRITES_AT_ONCE)
@@ -150,8 +164,10 @@ class BindingLoop:
         await self._writer.write_event(EventWrite(about, new.status != "True", new.reason, new.message))
 
     async def _pull(self) -> None:
-        while True:
+        for pulls in itertools.count(1):
             await self._summaries.pull()
+            if pulls % _PULLS_PER_REFRESH == 0:
+                await self._api_server.refresh()
             self._changed.set()
             await asyncio.sleep(PULL_S)
 

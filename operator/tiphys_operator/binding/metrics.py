@@ -9,6 +9,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from tiphys_models.api.reasons import ProbeRefusal, SiteReason
 from tiphys_models.api.stream_policy import StreamMode
 from tiphys_operator.binding.seen import PolicyObject, SiteObject, VariantObject
 from tiphys_operator.verdicts import former
@@ -34,6 +35,11 @@ class BindingMetrics:
         self.variants = Gauge(f"{p}_variants", "ModelVariants by condition Ready.", ["ready"], registry=r)
         probes = Counter(f"{p}_probes", "Probes of sites.", ["result"], registry=r)
         self.probes = {result: probes.labels(result) for result in ("answered", "missed")}
+        refused = Counter(f"{p}_probes_refused", "Probes of sites that were not sent, by rule.", ["rule"], registry=r)
+        self.probes_refused: dict[ProbeRefusal, Counter] = {
+            rule: refused.labels(rule) for rule in ProbeRefusal if rule is not ProbeRefusal.TOO_MANY_SITES
+        }
+        self._beyond = Gauge(f"{p}_sites_beyond_quota", "Sites that are not probed: their namespaces have too many.", registry=r)
         errors = Counter(f"{p}_errors", "What went wrong.", ["reason"], registry=r)
         self.errors = {reason: errors.labels(reason) for reason in BindingError}
         self._up = Gauge(f"{p}_site_up", "0: two probes in a row were missed. Sites without a verdict are not shown.", ["site"], registry=r)
@@ -45,13 +51,16 @@ class BindingMetrics:
         """Everything as its status tells it."""
         for gauge in (self._up, self._mean, self._sigma):
             gauge.clear()
+        beyond = 0
         for site in sites:
             reachable = former(site.status.conditions, "Reachable")
+            beyond += reachable is not None and (reachable.status, reachable.reason) == ("Unknown", SiteReason.PROBE_REFUSED)
             if reachable is not None and reachable.status != "Unknown":
                 self._up.labels(site.key).set(reachable.status == "True")
             for delay in site.status.delays:
                 self._mean.labels(site.key, delay.origin).set(delay.mean_ms / 1000)
                 self._sigma.labels(site.key, delay.origin).set(delay.sigma_ms / 1000)
+        self._beyond.set(beyond)
         ready = Tally(_ready(variant) for variant in variants)
         both = Tally((p.mode, _ready(p)) for p in policies)
         for state in READY:

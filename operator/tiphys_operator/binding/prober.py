@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tiphys_models.api.inference_site import Probe
+from tiphys_models.api.reasons import ProbeRefusal
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.binding.addresses import ProbeRefused
 from tiphys_operator.binding.metrics import BindingMetrics
 from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.quota import Granted
 from tiphys_operator.binding.rounds import Rounds
 
 log = logging.getLogger(__name__)
@@ -24,20 +27,26 @@ class Prober:
         self._probes, self._metrics, self._clock, self._on_news = probes, metrics, clock, on_news
         self._tasks: dict[str, tuple[Probe, asyncio.Task[None]]] = {}
         self._rounds: dict[str, Rounds] = {}
+        self._granted = Granted()
 
     def rounds(self, uid: str) -> Rounds | None:
-        """What is known of a site; None: it is not probed."""
+        """What is known of a site; None: it does not ask to be probed."""
+        if uid in self._granted.too_many:
+            crowded = Rounds()
+            crowded.refuse(ProbeRefusal.TOO_MANY_SITES)
+            return crowded
         return self._rounds.get(uid)
 
-    def follow(self, wanted: Mapping[str, Probe]) -> None:
-        """Sites by uid. Who is new begins, who changed begins anew, who is gone ends."""
+    def follow(self, granted: Granted) -> None:
+        """Who is new begins, who changed begins anew, who is gone ends. How often all are probed counts from their next probe on."""
+        self._granted, wanted = granted, granted.probes
         for uid in [uid for uid, (probe, _) in self._tasks.items() if wanted.get(uid) != probe]:
             self._tasks.pop(uid)[1].cancel()
             del self._rounds[uid]
         for uid, probe in wanted.items():
             if uid not in self._tasks:
                 rounds = self._rounds[uid] = Rounds()
-                self._tasks[uid] = probe, asyncio.create_task(self._probe(probe, rounds))
+                self._tasks[uid] = probe, asyncio.create_task(self._probe(uid, probe, rounds))
 
     def check(self) -> None:
         """Raise what ended a task: a site that nobody probes any more would look well for ever."""
@@ -48,16 +57,19 @@ class Prober:
     async def close(self) -> None:
         """End all of them."""
         tasks = [task for _, task in self._tasks.values()]
-        self.follow({})
+        self.follow(Granted())
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _probe(self, probe: Probe, rounds: Rounds) -> None:
+    async def _probe(self, uid: str, probe: Probe, rounds: Rounds) -> None:
         # sites that were declared together should not be asked together for ever
         await asyncio.sleep(random.uniform(0.0, min(0.5, probe.interval_seconds)))  # noqa: S311
         while True:
             since_s = self._clock.monotonic_s()
             try:
                 round_trip_ms = await self._probes.round_trip_ms(probe)
+            except ProbeRefused as refused:
+                news = rounds.refuse(refused.rule)
+                self._metrics.probes_refused[refused.rule].inc()
             except Unavailable as error:
                 news = rounds.missed(str(error))
                 self._metrics.probes["missed"].inc()
@@ -66,4 +78,5 @@ class Prober:
                 self._metrics.probes["answered"].inc()
             if news:
                 self._on_news()
-            await asyncio.sleep(max(probe.interval_seconds - (self._clock.monotonic_s() - since_s), 0.0))
+            interval_s = self._granted.interval_s.get(uid, float(probe.interval_seconds))
+            await asyncio.sleep(max(interval_s - (self._clock.monotonic_s() - since_s), 0.0))

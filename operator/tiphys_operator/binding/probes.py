@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
+from contextvars import ContextVar
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import aiohttp
 
 from tiphys_models.api.inference_site import Probe
+from tiphys_models.api.reasons import ProbeMiss
 from tiphys_models.domain.errors import Unavailable
+from tiphys_operator.binding.addresses import AddressRules, ProbeRefused
 
 _SERVER_ERROR = 500
 _BODY_MAX_BYTES = 65_536
 """A longer answer ends the connection: the next probe opens another."""
+_refused: ContextVar[list[ProbeRefused]] = ContextVar("_refused")
+"""By the probe that runs: whoever connects to several addresses at once tells only that all have failed."""
+
+
+class ProbeMissed(Unavailable):
+    """No answer that counts. Says so in a fixed word: the text of an error could tell what stands behind an address."""
+
+    def __init__(self, why: ProbeMiss) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class Probes:
     """Sends them, at most so many at once. HTTP connections are kept, so that a round trip is one and not three."""
 
-    def __init__(self, at_once: int = 256) -> None:
+    def __init__(self, rules: AddressRules | None = None, at_once: int = 256) -> None:
+        self._rules = rules or AddressRules()
         self._limit = asyncio.Semaphore(at_once)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_sent)
-        connector = aiohttp.TCPConnector(limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace], cookie_jar=aiohttp.DummyCookieJar())
+        connector = aiohttp.TCPConnector(limit=0, socket_factory=self._socket)
+        self._session = aiohttp.ClientSession(
+            connector=connector, trace_configs=[trace], cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -38,39 +55,64 @@ class Probes:
             self._session = None
 
     async def round_trip_ms(self, probe: Probe) -> float:
-        """Unavailable says why there is none: no answer in time, or one that does not count."""
+        """ProbeMissed says why there is none: no answer in time, or one that does not count. ProbeRefused: nobody was asked."""
         async with self._limit:
+            refused: list[ProbeRefused] = []
+            _refused.set(refused)
             try:
                 async with asyncio.timeout(probe.timeout_seconds):
-                    return await (self._http(probe.url) if probe.url is not None else _tcp(str(probe.host), int(probe.port or 0)))
-            except TimeoutError as error:
-                raise Unavailable(f"no answer within {probe.timeout_seconds} s") from error
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise Unavailable(str(error) or type(error).__name__) from error
+                    return await (self._http(probe.url) if probe.url is not None else self._tcp(str(probe.host), int(probe.port or 0)))
+            except ProbeMissed:
+                raise
+            except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
+                if refused:
+                    raise refused[0] from None
+                raise ProbeMissed(_why(error)) from error
 
     async def _http(self, url: str) -> float:
         if self._session is None:
-            raise Unavailable("the prober is not open: use it in an async with block")
+            raise ProbeMissed(ProbeMiss.FAILED)
         times = SimpleNamespace(sent_s=time.perf_counter())
         async with self._session.get(url, allow_redirects=False, trace_request_ctx=times) as response:
             round_trip_s: float = time.perf_counter() - times.sent_s
             await response.content.read(_BODY_MAX_BYTES)
             if response.status >= _SERVER_ERROR:
-                raise Unavailable(f"answered {response.status}")
+                raise ProbeMissed(ProbeMiss.SERVER_ERROR)
         return 1000 * round_trip_s
+
+    async def _tcp(self, host: str, port: int) -> float:
+        """A handshake is one round trip."""
+        loop = asyncio.get_running_loop()
+        found = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        with self._socket(found) as connection:
+            connection.setblocking(False)
+            since_s = time.perf_counter()
+            await loop.sock_connect(connection, found[4])
+            return 1000 * (time.perf_counter() - since_s)
+
+    def _socket(self, found: Any) -> socket.socket:
+        """For one address, right before it is connected to: what a name means is looked at where it is used."""
+        family, kind, protocol, _, address = found
+        try:
+            self._rules.check(str(address[0]))
+        except ProbeRefused as refused:
+            _refused.get([]).append(refused)
+            raise
+        return socket.socket(family, kind, protocol)
+
+
+def _why(error: Exception) -> ProbeMiss:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    # a failed handshake is a connection error to the library, and a name that does not resolve an OSError: the special ones first
+    kinds: tuple[tuple[ProbeMiss, type[BaseException] | tuple[type[BaseException], ...]], ...] = (
+        (ProbeMiss.TLS, (aiohttp.ClientSSLError, ssl.SSLError)),
+        (ProbeMiss.NAME, (aiohttp.ClientConnectorDNSError, socket.gaierror)),
+        (ProbeMiss.TIMEOUT, TimeoutError),
+        (ProbeMiss.REFUSED, ConnectionRefusedError),
+    )
+    return next((word for word, kind in kinds if isinstance(error, kind) or isinstance(cause, kind)), ProbeMiss.FAILED)
 
 
 async def _sent(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceRequestHeadersSentParams) -> None:
     """The request leaves now: names are resolved, the connection stands, TLS included."""
     context.trace_request_ctx.sent_s = time.perf_counter()
-
-
-async def _tcp(host: str, port: int) -> float:
-    """A handshake is one round trip."""
-    loop = asyncio.get_running_loop()
-    family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
-    with socket.socket(family, kind, protocol) as connection:
-        connection.setblocking(False)
-        since_s = time.perf_counter()
-        await loop.sock_connect(connection, address)
-        return 1000 * (time.perf_counter() - since_s)

@@ -6,6 +6,7 @@ import statistics
 from collections import deque
 
 from tiphys_models.api.inference_site import MeasuredDelay
+from tiphys_models.api.reasons import ProbeRefusal
 from tiphys_models.domain.quantity import rfc3339
 
 KEPT = 30
@@ -24,20 +25,29 @@ class Rounds:
         self._missed = 0
         self._answered_s = 0.0
         self.why_missed = ""
+        self.refused: ProbeRefusal | None = None
+        """The rule that keeps probes from being sent."""
         self.reachable: bool | None = None
         """None: nobody knows yet."""
 
     def answered(self, round_trip_ms: float, now_s: float) -> bool:
         """A probe came back; whether that is news."""
         self._round_trips_ms.append(round_trip_ms)
-        self._missed, self._answered_s = 0, now_s
+        self._missed, self._answered_s, self.refused = 0, now_s, None
         return self._found(True)
 
     def missed(self, why: str) -> bool:
         """A probe did not come back in time; whether that is news."""
-        self._missed += 1
+        self._missed, self.refused = self._missed + 1, None
         self.why_missed = why
         return self._missed >= MISSED_MAX and self._found(False)
+
+    def refuse(self, rule: ProbeRefusal) -> bool:
+        """No probe is sent; whether that is news. What was measured before is of an address that nobody asks any more."""
+        news = self.refused is not rule
+        self._round_trips_ms.clear()
+        self._missed, self.refused, self.reachable = 0, rule, None
+        return news
 
     def delay(self, origin: str) -> MeasuredDelay | None:
         """One way: half a round trip. None while there are too few."""

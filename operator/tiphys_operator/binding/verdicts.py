@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tiphys_models.api.inference_site import InferenceSiteStatus, MeasuredDelay
 from tiphys_models.api.model_variant import ENDPOINTS_SHOWN, ModelVariantStatus
-from tiphys_models.api.reasons import BindingConditionType, SiteReason, StreamReason, VariantReason
+from tiphys_models.api.reasons import BindingConditionType, ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_policy import QueryShares, StreamPolicyStatus
 from tiphys_models.api.stream_summary import QueryCounts, StreamSummary
 from tiphys_models.domain.quantity import timestamp_s
@@ -18,6 +18,7 @@ REFRESH_S = 60.0
 """A measurement that has not moved is written so seldom; the catalogue believes it for ten times as long."""
 MOVED_S = 10.0
 """One that has moved, so often."""
+_OWN_VERDICTS = (SiteReason.PROBED, SiteReason.PROBES_MISSED, SiteReason.PROBE_REFUSED)
 _READY, _REACHABLE = BindingConditionType.READY, BindingConditionType.REACHABLE
 
 
@@ -45,9 +46,15 @@ def _reachable(site: SiteObject, rounds: Rounds | None) -> Verdict:
         return Verdict(_REACHABLE, "Unknown", SiteReason.INVALID_SPEC, site.invalid)
     if rounds is None:
         return Verdict(_REACHABLE, "Unknown", SiteReason.NOT_PROBED, "spec.probe is not set: the site is trusted to answer")
+    if rounds.refused is ProbeRefusal.TOO_MANY_SITES:
+        message = f"not probed ({rounds.refused}): its namespace has more sites with a probe than are probed; it is bound to unseen"
+        return Verdict(_REACHABLE, "Unknown", SiteReason.PROBE_REFUSED, message)
+    if rounds.refused is not None:
+        message = f"the operator does not probe this address ({rounds.refused}); nothing is bound there"
+        return Verdict(_REACHABLE, "False", SiteReason.PROBE_REFUSED, message)
     if rounds.reachable is None:
         before = former(site.status.conditions, _REACHABLE)
-        if before is not None and before.reason in (SiteReason.PROBED, SiteReason.PROBES_MISSED):
+        if before is not None and before.reason in _OWN_VERDICTS:
             return Verdict(_REACHABLE, before.status, SiteReason(before.reason), before.message)  # of the leader before us
         return Verdict(_REACHABLE, "Unknown", SiteReason.NOT_PROBED, "no probe has ended yet")
     if rounds.reachable:

@@ -24,9 +24,9 @@ from tiphys_models.domain.clock import ManualClock
 
 CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
 KEYS = Keys.of([("k1", "s" * 40)])
-PLATFORM = Tenant("platform", b"", frozenset({"default"}), None)
-OTHER = Tenant("other", b"", frozenset({"default"}), None)
-STRANGER = Tenant("stranger", b"", frozenset({"elsewhere"}), None)
+PLATFORM = Tenant("platform", b"", frozenset({"default"}))
+OTHER = Tenant("other", b"", frozenset({"default"}))
+STRANGER = Tenant("stranger", b"", frozenset({"elsewhere"}))
 WANTED = {"task": "detect", "maxDelayMs": 200, "minAccuracy": 20, "rateQps": 10, "sizeKb": 40, "bitRateMbps": 100, "accessDelayMs": 1}
 
 
@@ -74,14 +74,14 @@ class Binder:
         """The answer."""
         return self.streams.bind(tenant, parse(Wanted, orjson.dumps(WANTED | changed)))
 
-    def fill(self, **changed: Any) -> list[dict[str, Any]]:
-        """Bind until nothing is left."""
+    def fill(self, tenant: Tenant = PLATFORM, until: str = "no-capacity", **changed: Any) -> list[dict[str, Any]]:
+        """Bind until nothing is left, or until this refusal."""
         bound = []
         while True:
             try:
-                bound.append(self.bind(**changed))
+                bound.append(self.bind(tenant, **changed))
             except Refused as refused:
-                if refused.reason != "no-capacity":
+                if refused.reason != until:
                     raise
                 return bound
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.binding.small import NAMES, OFFERS
 from tests.extender.streams.builders import CAPACITY, KEYS, OTHER, PLATFORM, STRANGER, Binder, catalogue, refused
+from tiphys_extender.binder.caps import Caps
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.binder.tenants import Tenant
 from tiphys_extender.streams.decisions import StreamDecisions
@@ -236,7 +237,7 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder = Binder()
     with refused("namespace-forbidden"):
         binder.bind(STRANGER)
-    small = Tenant("small", b"", frozenset({"default"}), None, max_streams=2)
+    small = Tenant("small", b"", frozenset({"default"}), Caps(max_streams=2))
     bound = [binder.bind(small), binder.bind(small)]
     with refused("too-many-streams"):
         binder.bind(small)

@@ -17,6 +17,7 @@ from tests.extender.streams.builders import WANTED, Binder
 from tiphys_extender.binder.app import make_binder_app
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.tenants import Tenants
+from tiphys_extender.binder.throttle import Throttle
 
 
 class Caller:
@@ -34,7 +35,10 @@ class Caller:
 async def calling(binder: Binder, directory: Path) -> AsyncGenerator[Caller]:
     placements = Placements()
     tenants = Tenants(tenants_file(directory), placements.metrics)
-    app = make_binder_app(placements.placer, Replies(1_000), tenants, placements.metrics, max_body_bytes=10_000, streams=binder.streams)
+    throttle = Throttle(binder.clock, binder.streams.held_by)
+    app = make_binder_app(
+        placements.placer, Replies(1_000), tenants, placements.metrics, throttle=throttle, max_body_bytes=10_000, streams=binder.streams
+    )
     async with listening(app) as port, connected(port) as connection:
         yield Caller(connection, placements)
 

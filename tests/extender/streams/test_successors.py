@@ -113,7 +113,9 @@ def test_while_recovering_a_key_of_a_renewed_stream_is_not_bound_again() -> None
 
 def test_after_a_restart_only_what_came_since_is_counted() -> None:
     first = Binder(policy="closest")
-    bound = first.renew(first.bind(), served=100)
+    bound = first.bind()
+    first.clock.advance(8)
+    bound = first.renew(bound, served=100)
     second = Binder(first.clock, recover=True)
     second.renew(bound, served=130)
     assert second.counted("stream_queries_total", outcome="served", policy="closest") == 30

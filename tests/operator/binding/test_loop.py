@@ -20,12 +20,15 @@ from tiphys_models.api.inference_site import Probe
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_operator.binding.addresses import networks_of
 from tiphys_operator.binding.loop import BindingLoop, BindingOptions
 from tiphys_operator.binding.prober import Prober
 from tiphys_operator.binding.probes import Probes
+from tiphys_operator.binding.quota import Granted, ProbeQuota
 from tiphys_operator.binding.summaries import FRESH_S, SummaryReader
 from tiphys_operator.metrics import OperatorMetrics
 
+LOOPBACK = networks_of("127.0.0.0/8")
 WITHIN_S = 20.0
 """For things that take milliseconds, on a machine that may be busy."""
 
@@ -90,7 +93,7 @@ class Running:
     def __init__(self, kube: Kube, **options: Any) -> None:
         client, self.metrics = cast("KubeClient", kube), OperatorMetrics()
         self.writer = Unfenced(client, self.metrics)
-        self.loop = BindingLoop(client, self.writer, self.metrics, SystemClock(), BindingOptions(**options))
+        self.loop = BindingLoop(client, self.writer, self.metrics, SystemClock(), BindingOptions(**{"probe_allow": LOOPBACK, **options}))
 
     def sample(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"tiphys_operator_binding_{name}", labels)
@@ -133,6 +136,43 @@ async def test_a_site_that_misses_two_probes_is_down_and_so_are_its_variants() -
             server.status = 200
             await until(lambda: kube.reason("inferencesites", "a1") == "Probed")
             assert [event.reason for event in made.writer.events if event.about.name == "a1"] == ["ProbesMissed", "Probed"]
+
+
+async def test_a_site_at_a_refused_address_is_not_asked_and_its_status_names_the_rule() -> None:
+    async with serving() as server:
+        kube = Kube(probed("a1", server), variant())
+        async with running(kube, probe_allow=()) as made:
+            await until(lambda: kube.reason("inferencesites", "a1") == "ProbeRefused")
+            (condition,) = kube.objects["inferencesites", "a1"]["status"]["conditions"]
+            assert (condition["status"], condition["message"]) == (
+                "False",
+                "the operator does not probe this address (loopback); nothing is bound there",
+            )
+            await until(lambda: kube.reason("modelvariants", "yolo") == "SiteUnreachable")
+            assert (made.sample("probes_refused_total", rule="loopback") or 0) >= 1
+        assert not server.connections
+
+
+async def test_sites_beyond_the_limit_of_their_namespace_say_so_and_are_bound_to() -> None:
+    async with serving() as server:
+        kube = Kube(probed("a1", server), probed("a2", server), variant())
+        async with running(kube, probe_quota=ProbeQuota(sites=1)) as made:
+            await until(lambda: kube.reason("inferencesites", "a2") == "ProbeRefused")
+            await until(lambda: kube.reason("inferencesites", "a1") == "Probed")
+            (condition,) = kube.objects["inferencesites", "a2"]["status"]["conditions"]
+            assert (condition["status"], "(too-many-sites)" in condition["message"]) == ("Unknown", True)
+            await until(lambda: made.sample("sites_beyond_quota") == 1)
+
+
+@pytest.mark.slow  # a second between two probes is the least
+async def test_a_status_tells_how_a_probe_was_missed_in_fixed_words_and_no_more() -> None:
+    kube = Kube(site("a1", access=True, probe={"url": "http://127.0.0.2:1/private", "intervalSeconds": 1, "timeoutSeconds": 1}))
+    async with running(kube):
+        await until(lambda: kube.reason("inferencesites", "a1") == "ProbesMissed")
+        (condition,) = kube.objects["inferencesites", "a1"]["status"]["conditions"]
+        assert condition["message"] == (
+            "2 probes in a row were missed, the last with: connection refused; nothing is bound there until one is answered"
+        )
 
 
 async def test_nothing_is_written_twice() -> None:
@@ -225,7 +265,7 @@ async def test_a_prober_that_dies_of_a_mistake_ends_the_loop() -> None:
             raise ZeroDivisionError
 
     prober = Prober(Mistaken(), OperatorMetrics().binding, SystemClock(), lambda: None)
-    prober.follow({"uid": Probe(host="127.0.0.2", port=1)})
+    prober.follow(Granted({"uid": Probe(host="127.0.0.2", port=1)}))
 
     def dead() -> bool:
         prober.check()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator.binding.small import NOW, NOW_S
+from tiphys_models.api.reasons import ProbeRefusal
 from tiphys_operator.binding.rounds import KEPT, LEAST, Rounds
 
 
@@ -65,3 +66,15 @@ def test_what_was_measured_long_ago_is_forgotten() -> None:
     delay = rounds.delay("a1")
     assert delay is not None
     assert (delay.mean_ms, delay.sigma_ms, delay.samples) == (5.0, 0.0, KEPT)
+
+
+def test_a_refusal_is_news_once_and_what_was_measured_before_counts_no_longer() -> None:
+    rounds = Rounds()
+    for _ in range(LEAST):
+        rounds.answered(10.0, NOW_S)
+    assert rounds.refuse(ProbeRefusal.LOOPBACK)
+    assert not rounds.refuse(ProbeRefusal.LOOPBACK)
+    assert rounds.refuse(ProbeRefusal.API_SERVER)
+    assert (rounds.delay("a1"), rounds.reachable) == (None, None)
+    assert rounds.answered(10.0, NOW_S)
+    assert (rounds.refused, rounds.reachable) == (None, True)

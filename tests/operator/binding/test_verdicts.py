@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.operator.binding.small import NOW, NOW_S, SERVICE, condition, made, policy, site, variant
-from tiphys_models.api.reasons import SiteReason, StreamReason, VariantReason
+from tiphys_models.api.reasons import ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.domain.quantity import rfc3339
 from tiphys_operator.binding.cluster import BindingCluster
@@ -36,7 +36,13 @@ def probed(*trips_ms: float, missed: int = 0) -> Rounds:
     for trip_ms in trips_ms:
         rounds.answered(trip_ms, NOW_S)
     for _ in range(missed):
-        rounds.missed("no answer within 1 s")
+        rounds.missed("no answer in time")
+    return rounds
+
+
+def refused(rule: ProbeRefusal) -> Rounds:
+    rounds = Rounds()
+    rounds.refuse(rule)
     return rounds
 
 
@@ -48,6 +54,8 @@ def probed(*trips_ms: float, missed: int = 0) -> Rounds:
         (probed(2.0), "True", SiteReason.PROBED),
         (probed(2.0, missed=1), "True", SiteReason.PROBED),
         (probed(2.0, missed=2), "False", SiteReason.PROBES_MISSED),
+        (refused(ProbeRefusal.LOOPBACK), "False", SiteReason.PROBE_REFUSED),
+        (refused(ProbeRefusal.TOO_MANY_SITES), "Unknown", SiteReason.PROBE_REFUSED),
     ],
 )
 def test_a_site_is_what_its_probes_say(rounds: Rounds | None, status: str, reason: SiteReason) -> None:

@@ -1,4 +1,4 @@
-"""A model at a site, as far as a client can tell: `python -m e2e.model_server ADDRESS ONE_WAY_MS SERVICE_MS REPLICAS`.
+"""A model at a site, as far as a client can tell: `python -m tiphys_cli.plane.model_server ADDRESS ONE_WAY_MS SERVICE_MS REPLICAS`.
 
 Every query is on its way for that long, waits in one queue for a replica, is served for that long, and is on its way back. One that
 would wait half a second is refused. The port is the first line of the output.
@@ -12,9 +12,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
+
+from tiphys_cli.cluster.errors import ClusterError
 
 LONGEST_WAIT_S = 0.5
 
@@ -70,10 +71,11 @@ class ModelServer:
 @contextlib.contextmanager
 def model_server(address: str, one_way_ms: float, service_ms: float, replicas: int = 1) -> Iterator[ModelServer]:
     """A process of its own; killed at the end."""
-    arguments = [sys.executable, "-m", "e2e.model_server", address, str(one_way_ms), str(service_ms), str(replicas)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)
+    arguments = [sys.executable, "-m", "tiphys_cli.plane.model_server", address, str(one_way_ms), str(service_ms), str(replicas)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
+        if process.stdout is None:
+            raise ClusterError("the model server has no output")
         yield ModelServer(process, f"http://{address}:{int(process.stdout.readline())}")
     finally:
         process.kill()
