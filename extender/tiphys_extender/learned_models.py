@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,18 @@ class LearnedModels:
     """Sink of the watch, and the job that loads what the watch brings."""
 
     def __init__(
-        self, client: KubeClient, store: ModelStore, metrics: Metrics, namespace: str, models_dir: Path | None, retry_s: float = RETRY_S
+        self,
+        client: KubeClient,
+        store: ModelStore,
+        metrics: Metrics,
+        namespace: str,
+        models_dir: Path | None,
+        retry_s: float = RETRY_S,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.namespace = namespace
         self._client, self._store, self._metrics = client, store, metrics
-        self._models_dir, self._retry_s = models_dir, retry_s
+        self._models_dir, self._retry_s, self._beat = models_dir, retry_s, beat
         self._uids: dict[str, str] = {}
         self._wanted: dict[str, _Wanted] = {}
         self._pending: set[str] = set()
@@ -87,6 +95,8 @@ class LearnedModels:
         while True:
             while self._pending:
                 await self._load(self._pending.pop())
+                self._beat()
+            self._beat()
             self.settled = self.settled or self._listed
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._retry_s)
@@ -103,6 +113,8 @@ class LearnedModels:
             found = await fetch_network(self._client, self.namespace, name, wanted.spec, self._models_dir)
         except (ArtifactRefused, Unavailable) as error:
             found = error
+        except Exception as error:  # noqa: BLE001 - cards and weights are data from elsewhere: one must not keep the others from serving
+            found = ArtifactRefused("WeightsUnreadable", f"{name}: {type(error).__name__}")
         now = self._wanted.get(name)
         if now is None or (now.uid, now.spec.artifact) != (wanted.uid, wanted.spec.artifact):
             return  # it changed meanwhile, and is pending again or gone

@@ -16,7 +16,8 @@ MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
 CODES = ("200", "400", "404", "405", "408", "413", "500")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
-READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing")
+STORES = ("functions", "images", "idle-functions", "start-times")
+READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
@@ -95,4 +96,10 @@ class Metrics:
         self.routes = {mode: routes.labels(mode) for mode in MODES}
         self.invalid_policies = gauge("invalid_policies", "Policy objects that cannot be obeyed.")
         self.certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "End of the served certificate; 0 without TLS.")
+        kept = gauge("kept_entries", "Entries held of what would otherwise grow for ever.", "store")
+        self.kept = {store: kept.labels(store) for store in STORES}
+        evicted = counter("evicted_entries_total", "Entries let go because a store was full, least recently used first.", "store")
+        self.evicted = {store: evicted.labels(store) for store in STORES}
+        self.loop_age = gauge("loop_age_seconds", "Since each loop of the process last did a round of its work.", "loop")
+        self.loop_failures = counter("loop_failures_total", "Times that a loop tripped over something and was started again.", "loop")
         self.loop_lag = gauge("loop_lag_seconds", "Longest delay of the event loop since the last tick.")

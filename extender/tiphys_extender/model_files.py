@@ -50,6 +50,8 @@ def _load(card: Path) -> ScoreNetwork | ArtifactRefused:
         return check_policy(network, card.name)
     except ArtifactRefused as refusal:
         return refusal
+    except Exception as error:  # noqa: BLE001 - a file may hold anything; it must not keep the others from being read
+        return ArtifactRefused("CardInvalid", f"{card.name}: {type(error).__name__}")
 
 
 def stamp_of(card: Path) -> Stamp:

@@ -27,8 +27,8 @@ class PlanSink:
     """An object that cannot be read leaves the plan before it in force until that expires."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
         self._plans: dict[str, SlotPlan] = {}
+        world.plans = self._plans  # as it is at any time: a copy for each change would cost with their square
         self._uids: dict[str, str] = {}
 
     def put(self, obj: dict[str, Any]) -> None:
@@ -36,7 +36,6 @@ class PlanSink:
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         plan = slot_plan(parse(PlacementPlanSpec, obj, "is missing"))
         self._plans[key], self._uids[key] = plan, obj["metadata"]["uid"]
-        self._publish()
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""
@@ -53,7 +52,3 @@ class PlanSink:
     def _forget(self, key: str) -> None:
         self._plans.pop(key, None)
         self._uids.pop(key, None)
-        self._publish()
-
-    def _publish(self) -> None:
-        self._world.plans = dict(self._plans)

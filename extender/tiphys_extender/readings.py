@@ -36,7 +36,9 @@ class PrometheusReadings:
         clock: Clock,
         interval_s: float,
         nodes_listed: Callable[[], bool] = lambda: True,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
+        self._beat = beat
         self._client, self._state, self._metrics, self._clock = client, state, metrics, clock
         self._interval_s = interval_s
         self._nodes_listed = nodes_listed
@@ -49,44 +51,50 @@ class PrometheusReadings:
         while True:
             started_s = self._clock.monotonic_s()
             await self.poll()
+            self._beat()
             await asyncio.sleep(max(0.1, self._interval_s - (self._clock.monotonic_s() - started_s)))
 
     async def poll(self) -> None:
-        """Once."""
-        try:
-            table = await self._client.node_readings()
-        except Unavailable as error:
-            self._trouble("unavailable", error)
-        else:
-            for refused, count in table.rejected.items():
-                self._metrics.invalid_readings[refused].inc(count)
-            if not len(table.names) or np.isnan(table.values).all(axis=0).any():
-                self._metrics.readings_errors["partly-missing"].inc()
-            # a clock of Prometheus that runs ahead must not make readings younger than now
-            self._state.put_readings(table.names, table.values, np.minimum(table.read_at_s, self._clock.now_s()))
-            if len(table.names):
-                self._metrics.readings_time.set(float(table.read_at_s.max()))
-            self._failing = False
-        try:
-            counts, times = await self._client.idle_instances()
-        except Unavailable as error:
-            self._trouble("idle-unavailable", error)
-        else:
-            now_s = self._clock.now_s()
-            self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
-        try:
-            profiles = await self._client.call_profiles()
-        except Unavailable as error:
-            self._trouble("profiles-unavailable", error)
-        else:
-            if profiles != self._profiles:  # they hardly ever change, and telling the state makes it score all nodes anew
-                self._state.put_profiles(profiles)
-                self._profiles = profiles
+        """Once. What one answer makes us trip over leaves the other two alone."""
+        for reason, take in (
+            ("unavailable", self._take_readings),
+            ("idle-unavailable", self._take_idle),
+            ("profiles-unavailable", self._take_profiles),
+        ):
+            try:
+                await take()
+            except Unavailable as error:
+                self._trouble(reason, str(error))
+            except Exception as error:  # noqa: BLE001 - samples come from elsewhere: whatever they hold, the next poll is due
+                self._trouble("unreadable", type(error).__name__)
 
-    def _trouble(self, reason: str, error: Unavailable) -> None:
+    async def _take_readings(self) -> None:
+        table = await self._client.node_readings()
+        for refused, count in table.rejected.items():
+            self._metrics.invalid_readings[refused].inc(count)
+        if not len(table.names) or np.isnan(table.values).all(axis=0).any():
+            self._metrics.readings_errors["partly-missing"].inc()
+        # a clock of Prometheus that runs ahead must not make readings younger than now
+        self._state.put_readings(table.names, table.values, np.minimum(table.read_at_s, self._clock.now_s()))
+        if len(table.names):
+            self._metrics.readings_time.set(float(table.read_at_s.max()))
+        self._failing = False
+
+    async def _take_idle(self) -> None:
+        counts, times = await self._client.idle_instances()
+        now_s = self._clock.now_s()
+        self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
+
+    async def _take_profiles(self) -> None:
+        profiles = await self._client.call_profiles()
+        if profiles != self._profiles:  # they hardly ever change, and telling the state makes it score all nodes anew
+            self._state.put_profiles(profiles)
+            self._profiles = profiles
+
+    def _trouble(self, reason: str, why: str) -> None:
         self._metrics.readings_errors[reason].inc()
         if not self._failing:
-            _log.warning("cannot take readings", extra={"fields": {"reason": reason, "why": str(error)}})
+            _log.warning("cannot take readings", extra={"fields": {"reason": reason, "why": why}})
         self._failing = True
 
 

@@ -23,6 +23,7 @@ from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_listener import HotListener, HotRoutes
 from tiphys_extender.http_protocol import counting_protocol, open_listener
 from tiphys_extender.learned_models import LearnedModels
+from tiphys_extender.loops import TICKER, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
@@ -49,6 +50,9 @@ _KEEP_ALIVE_S = 120  # longer than Go's idle connections of 90 s: whoever closes
 _DRAIN_S = 5
 _NOTICE_S = 0.3  # readiness off before connections go
 _LONGEST_READING_AGE_S = 3600.0  # what a policy may ask for at most; the policy's own limit is applied to every decision
+
+_MODELS_LIMIT_S = 180.0  # fetching one has deadlines of its own, and every one that is fetched counts
+_READINGS_LIMIT_S = 60.0
 
 EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 1
@@ -96,18 +100,26 @@ class Parts:
         self._settings, self._clock = settings, clock
         self.metrics = metrics or Metrics()
         self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
-        state = PlacementState(StateLimits(settings.reservation_ttl_s, max_reading_age_s=_LONGEST_READING_AGE_S))
+        limits = StateLimits(
+            settings.reservation_ttl_s,
+            max_reading_age_s=_LONGEST_READING_AGE_S,
+            most_functions=settings.max_functions,
+            most_images=settings.max_images,
+        )
+        state = PlacementState(limits)
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
         restored = self.file.read() if self.file is not None else []
         self.decisions = DecisionLog(settings.decision_log_max, self.metrics, restored)
-        limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
-        self.answerer = Answerer(self.world, self.decisions, self.metrics, clock, limits)
+        answers = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
+        self.answerer = Answerer(self.world, self.decisions, self.metrics, clock, answers)
         self.watchdog = Watchdog(settings.stall_limit_s)
         self.watches: Watches | None = None
-        self.health = Health(self._missing)
+        self.loops = Loops(self.metrics, clock)
+        self.health = Health(self._missing, self.loops)
         self.tls: ServerTls | None = None
-        self._jobs: list[Callable[[], Awaitable[None]]] = []
+        self._jobs: dict[str, Callable[[], Awaitable[None]]] = {}
+        """By the name of the loop; each is started again when it trips over something."""
         self._servers: list[tuple[_Server, socket.socket]] = []
         self._hot: HotListener | None = None
 
@@ -126,12 +138,13 @@ class Parts:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        ticker = Ticker(self.world, self.decisions, self.metrics, self.models, self.answerer, self.watchdog, self._clock)
+        ticker = Ticker(self.world, self.decisions, self.metrics, self.models, self.answerer, self.watchdog, self._clock, self.loops)
         ticker.watches, ticker.tls, ticker.file = self.watches, self.tls, self.file
         await ticker.tick()
         self.watchdog.start()
         calm_garbage_collection()
-        jobs = [asyncio.ensure_future(job()) for job in (self.watchdog.beat, ticker.run, *self._jobs)]
+        kept = {TICKER: ticker.run, **self._jobs}
+        jobs = [asyncio.ensure_future(self.watchdog.beat()), *(asyncio.ensure_future(self.loops.keep(*job)) for job in kept.items())]
         serving = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
         stopped = asyncio.ensure_future(stop.wait())
         try:
@@ -178,14 +191,16 @@ class Parts:
             )
             learned = None
             if settings.own_namespace:
-                learned = LearnedModels(client, self.models, metrics, settings.own_namespace, settings.models_dir)
-                self._jobs.append(learned.run)
+                learned = LearnedModels(
+                    client, self.models, metrics, settings.own_namespace, settings.models_dir, beat=self._beats("models", _MODELS_LIMIT_S)
+                )
+                self._jobs["models"] = learned.run
             self.watches = self._make_watches(client, learned)
-            self._jobs.append(self.watches.run)
+            self._jobs["watches"] = self.watches.run
         if fixed is not None:
             readings = FixedReadings(*fixed, state, metrics, clock, settings.readings_interval_s, self._nodes_listed)
             readings.put()
-            self._jobs.append(readings.run)
+            self._jobs["readings"] = readings.run
         elif settings.prometheus_url:
             prometheus = await stack.enter_async_context(
                 PrometheusClient(
@@ -196,10 +211,18 @@ class Parts:
                     provenance=Provenance(settings.prometheus_node_matchers, settings.prometheus_runtime_matchers),
                 )
             )
-            self._jobs.append(PrometheusReadings(prometheus, state, metrics, clock, settings.readings_interval_s, self._nodes_listed).run)
+            interval_s = settings.readings_interval_s
+            beat = self._beats("readings", _READINGS_LIMIT_S + 3 * interval_s)
+            self._jobs["readings"] = PrometheusReadings(prometheus, state, metrics, clock, interval_s, self._nodes_listed, beat).run
+
+    def _beats(self, loop: str, limit_s: float) -> Callable[[], None]:
+        """Expect the loop to beat from now on; how it does."""
+        self.loops.expect(loop, limit_s)
+        return lambda: self.loops.beat(loop)
 
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
-        return Watches(client, self.world, self.decisions, self.metrics, self._clock, self._settings.switch_configmap, learned)
+        switch = self._settings.switch_configmap
+        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, loops=self.loops)
 
     def _pages(self) -> Mapping[str, Page]:
         """What the status listener serves besides."""

@@ -64,6 +64,15 @@ class Settings(BaseSettings):
     tls_client_ca_file: OptionalPath = Field(default=None, description="CA of the scheduler's client certificate, then required.")
     stall_limit_s: float = Field(default=2.0, gt=0, le=60, description="An event loop silent for longer ends the process.")
     reservation_ttl_s: float = Field(default=10.0, gt=0, le=600, description="How long a decided pod counts without being seen bound.")
+    max_functions: int = Field(
+        default=2_000,
+        ge=1,
+        le=1_000_000,
+        description="Functions without an unfinished pod that are remembered; the least recently used go.",
+    )
+    max_images: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Names of images on nodes that are remembered; the least recently used go."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severe line written.")
 
 

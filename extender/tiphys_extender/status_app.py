@@ -17,6 +17,7 @@ from starlette.responses import Response
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.explain import explain
+from tiphys_extender.loops import Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
@@ -28,8 +29,8 @@ _MAX_PAGE = 5_000
 class Health:
     """Whether to be asked at all."""
 
-    def __init__(self, missing: Callable[[], tuple[str, ...]]) -> None:
-        self._missing = missing
+    def __init__(self, missing: Callable[[], tuple[str, ...]], loops: Loops | None = None) -> None:
+        self._missing, self._loops = missing, loops
         self.stopping = False
 
     def problem(self) -> str:
@@ -37,7 +38,17 @@ class Health:
         if self.stopping:
             return "stopping"
         missing = self._missing()
-        return f"waiting for the first list of {', '.join(missing)}" if missing else ""
+        if missing:
+            return f"waiting for the first list of {', '.join(missing)}"
+        return "; ".join(self._loops.not_ready()) if self._loops is not None else ""
+
+    def late(self) -> list[str]:
+        """Loops that have not done their work, those included that are not waited for."""
+        return self._loops.late() if self._loops is not None else []
+
+    def dead(self) -> str:
+        """Why only another process can help; empty while this one is alive."""
+        return "; ".join(self._loops.dead()) if self._loops is not None else ""
 
 
 class _Json(Response):
@@ -94,7 +105,8 @@ def make_status_app(
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        return Response("ok", media_type="text/plain")
+        problem = health.dead()
+        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
 
     @app.get("/readyz")
     async def readyz() -> Response:
@@ -145,6 +157,7 @@ def make_explain_app(
             {
                 "ready": not problem,
                 "problem": problem,
+                "lateLoops": health.late(),
                 "enabled": world.enabled,
                 "nodes": len(world.state.nodes),
                 "pods": world.state.pods,

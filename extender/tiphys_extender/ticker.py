@@ -8,6 +8,7 @@ from tiphys_extender.answer import Answerer
 from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.loops import TICKER, TICKER_LIMIT_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
@@ -32,13 +33,17 @@ class Ticker:
         answerer: Answerer,
         watchdog: Watchdog,
         clock: Clock,
+        loops: Loops | None = None,
     ) -> None:
         self._world, self._decisions, self._metrics, self._models = world, decisions, metrics, models
         self._answerer, self._watchdog, self._clock = answerer, watchdog, clock
+        self._loops = loops or Loops(metrics, clock)
+        self._loops.expect(TICKER, TICKER_LIMIT_S, essential=True, fatal=True)
         self.watches: Watches | None = None
         self.tls: ServerTls | None = None
         self.file: DecisionFile | None = None
         self._ticks = 0
+        self._evicted: dict[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -52,6 +57,7 @@ class Ticker:
         if (lapsed := state.expire(now_s)) > 0:
             metrics.reservations_expired.inc(lapsed)
         metrics.reservations.set(state.reservations)
+        self._show_stores()
         metrics.busiest_share.set(self._answerer.busiest_share)
         metrics.readings_coverage.set(coverage(state, now_s))
         metrics.loop_lag.set(self._watchdog.take_worst_lag_s())
@@ -63,6 +69,15 @@ class Ticker:
                 self.tls.reload_if_changed()
         await self.flush()
         self._ticks += 1
+        self._loops.beat(TICKER)
+
+    def _show_stores(self) -> None:
+        state = self._world.state
+        for store, entries in state.kept.items():
+            self._metrics.kept[store].set(entries)
+        for store, evicted in state.evicted.items():
+            self._metrics.evicted[store].inc(evicted - self._evicted.get(store, 0))
+        self._evicted = state.evicted
 
     async def flush(self) -> None:
         """Write new decisions to disk; without a disk they only leave the list of what is new."""

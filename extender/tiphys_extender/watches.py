@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.guarded import CountingSink, Guarded
 from tiphys_extender.learned_models import LearnedModels
+from tiphys_extender.loops import WATCH_LIMIT_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.plans import PlanSink
 from tiphys_models.api.learned_model import PLURAL as MODELS
@@ -20,8 +24,8 @@ from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.reflector import Reflector, WatchLimits
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import InvalidInput, TiphysError, Unavailable
-from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
+from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.facts import NodeFacts, PodFacts, node_facts, pod_facts
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +36,9 @@ RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 POD_REST_S = 0.05
 """Decisions see their own reservations at once, so binds may be heard of in batches: in a burst each would wake the process by itself."""
+
+
+_LONGEST_REASON = 500
 
 
 class NodeSink:
@@ -75,7 +82,7 @@ class PodSink:
 
     def put(self, obj: dict[str, Any]) -> None:
         """Unbound, bound or finished."""
-        facts = pod_facts(obj)
+        facts = self._facts(obj)
         self._world.state.put_pod(facts, self._clock.now_s())
         if facts.node:
             self._decisions.bound(facts.uid, facts.node)
@@ -92,12 +99,23 @@ class PodSink:
         """Bound pods that are not in the list are gone."""
         self._world.state.forget_pods_except(uids)
 
+    def _facts(self, obj: dict[str, Any]) -> PodFacts:
+        """One that cannot be read counts as nothing from now on: what it was before may be true no longer."""
+        try:
+            return pod_facts(obj)
+        except Exception:
+            self._world.state.finished(obj["metadata"]["uid"])
+            raise
+
     def __len__(self) -> int:
         return self._world.state.pods
 
 
 class PolicySink:
-    """SchedulingPolicies into the router. An object that cannot be obeyed is counted and changes nothing."""
+    """SchedulingPolicies into the router, each for itself: thousands of them cost no more a change than one.
+
+    An object that cannot be obeyed is counted and changes nothing.
+    """
 
     def __init__(self, world: World, metrics: Metrics) -> None:
         self._world = world
@@ -105,45 +123,60 @@ class PolicySink:
         self._routes: dict[str, Route] = {}
         self._uids: dict[str, str] = {}
         self._invalid: dict[str, str] = {}
+        self._modes: Counter[str] = Counter()
+        world.router = Router((), world.own_namespace)
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added or changed: a valid spec counts from now on, an invalid one leaves the last valid spec of the object."""
         key = _key(obj)
         if self._uids.get(key) != (uid := obj["metadata"].get("uid", "")):
-            self._routes.pop(key, None)  # deleted and made again: the old spec is nobody's
+            self._unroute(key)  # deleted and made again: the old spec is nobody's
         self._uids[key] = uid
         try:
-            self._routes[key] = route_of(obj)
+            route = route_of(obj)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the last valid spec of the object stays
+            why = (str(error) or type(error).__name__)[:_LONGEST_REASON]
+            if self._invalid.get(key) != why:
+                _log.warning("policy ignored", extra={"fields": {"policy": key, "why": why}})
+            self._invalid[key] = why
+        else:
             self._invalid.pop(key, None)
-        except (InvalidInput, KeyError) as error:
-            if self._invalid.get(key) != str(error):
-                _log.warning("policy ignored", extra={"fields": {"policy": key, "why": str(error)}})
-            self._invalid[key] = str(error)
-        self._publish()
+            if self._routes.get(key) != route:
+                self._unroute(key)
+                self._route(key, route)
+        self._metrics.invalid_policies.set(len(self._invalid))
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted: no spec of it counts any more."""
         self._remove(_key(obj))
-        self._publish()
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""
         for key in [key for key, uid in self._uids.items() if uid not in uids]:
             self._remove(key)
-        self._publish()
 
     def __len__(self) -> int:
         return len(self._uids)
 
     def _remove(self, key: str) -> None:
-        for table in (self._routes, self._uids, self._invalid):
-            table.pop(key, None)
-
-    def _publish(self) -> None:
-        self._world.router = Router(self._routes.values(), self._world.own_namespace)
+        self._unroute(key)
+        self._uids.pop(key, None)
+        self._invalid.pop(key, None)
         self._metrics.invalid_policies.set(len(self._invalid))
-        for mode, gauge in self._metrics.routes.items():
-            gauge.set(sum(route.spec.mode == mode for route in self._routes.values()))
+
+    def _route(self, key: str, route: Route) -> None:
+        self._routes[key] = route
+        self._world.router.put(route)
+        self._count(route.spec.mode, +1)
+
+    def _unroute(self, key: str) -> None:
+        if (route := self._routes.pop(key, None)) is not None:
+            self._world.router.remove(route)
+            self._count(route.spec.mode, -1)
+
+    def _count(self, mode: str, change: int) -> None:
+        self._modes[mode] += change
+        self._metrics.routes[mode].set(self._modes[mode])
 
 
 class SwitchSink:
@@ -183,37 +216,6 @@ class SwitchSink:
         self._metrics.enabled.set(enabled)
 
 
-class CountingSink(Protocol):
-    """A sink that knows how much it holds."""
-
-    def put(self, obj: dict[str, Any]) -> None: ...  # noqa: D102
-    def drop(self, obj: dict[str, Any]) -> None: ...  # noqa: D102
-    def listed(self, uids: set[str]) -> None: ...  # noqa: D102
-    def __len__(self) -> int: ...
-
-
-class _Guarded:
-    """One strange object must not stop a watch: it is counted and left out."""
-
-    def __init__(self, kind: str, sink: CountingSink, metrics: Metrics) -> None:
-        self._kind, self._sink, self._metrics = kind, sink, metrics
-
-    def put(self, obj: dict[str, Any]) -> None:
-        try:
-            self._sink.put(obj)
-        except (TiphysError, TypeError, AttributeError, KeyError, ValueError) as error:
-            self._metrics.watch_errors[self._kind, "bad-object"].inc()
-            metadata = obj.get("metadata") or {}
-            where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-            _log.warning("object left out", extra={"fields": {"kind": self._kind, "object": where, "error": type(error).__name__}})
-
-    def drop(self, obj: dict[str, Any]) -> None:
-        self._sink.drop(obj)
-
-    def listed(self, uids: set[str]) -> None:
-        self._sink.listed(uids)
-
-
 class Watches:
     """All watches against one API server."""
 
@@ -228,14 +230,17 @@ class Watches:
         learned: LearnedModels | None = None,
         limits: WatchLimits | None = None,
         *,
+        loops: Loops | None = None,
         nodes: CountingSink | None = None,
         pods: CountingSink | None = None,
         more: Mapping[str, tuple[str, CountingSink]] | None = None,
     ) -> None:
         """`more`: other kinds and where they are; none of them is waited for in a cluster that does not have it."""
         self._world = world
+        self._loops = loops or Loops(metrics, clock)
         self._learned = learned
         self._gave_up: set[str] = set()
+        self._heard_s: dict[str, float] = {}
         self._metrics = metrics
         self._clock = clock
         self._sinks: dict[str, CountingSink] = {
@@ -265,7 +270,7 @@ class Watches:
             kind: Reflector(
                 client,
                 path,
-                _Guarded(kind, self._sinks[kind], metrics),
+                Guarded(kind, self._sinks[kind], metrics),
                 clock,
                 params=params,
                 limits=replace(limits, rest_s=POD_REST_S) if kind == "pods" else limits,
@@ -273,12 +278,15 @@ class Watches:
             )
             for kind, (path, params) in paths.items()
         }
+        for kind in self._reflectors:
+            optional = kind in (*self._more, "plans", "models")
+            self._loops.expect(_loop(kind), WATCH_LIMIT_S, essential=not optional)
 
     async def run(self) -> None:
-        """Until cancelled; an unexpected error in one ends all, and with them the process."""
+        """Until cancelled; an unexpected error in one starts that one again, and leaves the others alone."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors.values():
-                group.create_task(reflector.run())
+            for kind, reflector in self._reflectors.items():
+                group.create_task(self._loops.keep(_loop(kind), reflector.run))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -303,10 +311,14 @@ class Watches:
             self._metrics.cache_synced[kind].set(kind not in missing)
             self._metrics.cache_objects[kind].set(len(self._sinks[kind]))
             self._metrics.last_event[kind].set(reflector.last_activity_s + behind_s)
+            if reflector.last_activity_s > self._heard_s.get(kind, -math.inf):
+                self._heard_s[kind] = reflector.last_activity_s
+                self._loops.beat(_loop(kind))
 
     def _failed(self, kind: str, path: str, error: Unavailable) -> None:
         reason = watch_reason(error)
         self._gave_up.add(kind)
+        self._loops.beat(_loop(kind))  # the API server's trouble, not the loop's: how old its news is has a metric of its own
         self._metrics.watch_errors[kind, reason].inc()
         hint = "grant get, list and watch on it to the extender's service account" if reason == "forbidden" else ""
         _log.warning("watch failed, trying again", extra={"fields": {"kind": kind, "path": path, "why": str(error), "hint": hint}})
@@ -327,6 +339,10 @@ def watch_reason(error: Unavailable) -> str:
             return "server-error"
         case _:
             return "other"
+
+
+def _loop(kind: str) -> str:
+    return f"watch-{kind}"
 
 
 def _key(obj: Mapping[str, Any]) -> str:

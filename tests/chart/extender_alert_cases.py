@@ -107,6 +107,26 @@ EXTENDER_CASES: dict[str, Case] = {
         {f'tiphys_extender_last_event_timestamp_seconds{{{AT},kind="pods"}}': "60+60x60"},
         {"kind": "pods"},
     ),
+    "TiphysExtenderLoopLate": Case(
+        {
+            f'tiphys_extender_loop_age_seconds{{{AT},loop="ticker"}}': "0+60x60",
+            f'tiphys_extender_loop_age_seconds{{{AT},loop="watch-pods"}}': "20x60",
+        },
+        "15m",
+        "Loop ticker has done nothing for 15m 0s.",
+        {f'tiphys_binder_loop_age_seconds{{{BINDER},loop="streams"}}': "0 400 0 400 0 400 0x60"},
+        {"loop": "ticker"},
+    ),
+    "TiphysExtenderObjectLeftOut": Case(
+        {f'tiphys_binder_watch_errors_total{{{BINDER},kind="pods",reason="bad-object"}}': "0+1x60"},
+        "20m",
+        "Some of the pods could not be read in the last 15 minutes; everything else goes on.",
+        {
+            f'tiphys_extender_watch_errors_total{{{AT},kind="pods",reason="bad-object"}}': "3x60",
+            f'tiphys_extender_watch_errors_total{{{AT},kind="pods",reason="gone"}}': "0+1x60",
+        },
+        {"kind": "pods"},
+    ),
     "TiphysExtenderCertificateExpiring": Case(
         {f"tiphys_extender_certificate_expiry_timestamp_seconds{{{AT}}}": "864000x120"},
         "2h",

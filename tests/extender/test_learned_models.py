@@ -239,3 +239,14 @@ async def test_each_mode_is_served_by_the_strongest_source_that_serves_it(tmp_pa
     (tmp_path / "faasrank.json").unlink()
     await store.rescan()
     assert serving(store, "faasrank") == SHIPPED
+
+
+async def test_a_config_map_that_trips_the_checks_keeps_no_other_model_from_serving(tmp_path: Path) -> None:
+    def spoil(config_map: dict[str, Any], model: dict[str, Any]) -> None:
+        config_map["binaryData"] = ["no map at all"]
+
+    async with running(tmp_path) as run:
+        run.publish("bad", spoil=spoil)
+        await run.until(lambda: run.described["refused"] == "WeightsUnreadable")
+        digest = run.publish("good", seed=1)
+        await run.until(lambda: serving(run.store, "good") == digest)

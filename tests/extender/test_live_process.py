@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import arguments, check_contract
 from tests.extender.test_process import Process, started
 from tests.extender.test_watches import NODES, PODS, SWITCH, bound_json, node_json
-from tiphys_extender.watches import POLICIES_PATH
+from tests.fuzz.grammar import GRAMMAR
+from tiphys_extender.watches import PLANS_PATH, POLICIES_PATH
 from tiphys_models.clients.access import ApiAccess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -124,3 +126,34 @@ def small(api: FakeApi) -> None:
 
 def ready_now(found: dict[str, Any]) -> bool:
     return found["ready"] is True and found["problem"] == ""
+
+
+async def test_hostile_objects_of_every_kind_neither_end_the_process_nor_hide_healthy_ones(tmp_path: Path) -> None:
+    async with fake_api() as (api, access):
+        small(api)
+        paths = {"Node": NODES, "Pod": PODS, "SchedulingPolicy": POLICIES_PATH, "PlacementPlan": PLANS_PATH}
+        random = Random(20)
+        for kind, path in paths.items():  # some are there before the first list, others come by watch
+            for _ in range(40):
+                api.put(path, GRAMMAR[kind](random))
+        with await asyncio.to_thread(_started, tmp_path, access) as extender:
+            await until(lambda: ready(extender), 20)
+            for round_ in range(3):
+                for kind, path in paths.items():
+                    for _ in range(30):
+                        api.put(path, GRAMMAR[kind](random))
+                    api.objects[path]["/nobody"] = {"metadata": None}
+                api.put(NODES, node_json(f"healthy-{round_}"))
+                for path in paths.values():
+                    api.faults[path] += ["cut", "gone-event"]  # and a whole list again
+                await until(lambda name=f"healthy-{round_}": max(ask(extender, name, [name, "n0"])) == 10, 20)  # type: ignore[misc]
+            metrics = extender.call("status", "GET", "/metrics")[1].decode()
+            found = await asyncio.to_thread(state, extender)
+        assert found["lateLoops"] == []
+        assert 'loop_failures_total{loop="watch-pods"} 0.0' in metrics
+        left_out = [line for line in metrics.splitlines() if 'reason="bad-object"' in line and not line.endswith(" 0.0")]
+        assert {kind for kind in ("nodes", "pods", "plans") if any(f'kind="{kind}"' in line for line in left_out)} == {
+            "nodes",
+            "pods",
+            "plans",
+        }

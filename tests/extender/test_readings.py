@@ -235,3 +235,23 @@ def test_a_file_without_readings_is_refused_with_what_to_do(tmp_path: Path) -> N
     write_snapshot(Snapshot(1.0, [], [], []), tmp_path / "s.json")
     with pytest.raises(TiphysError, match="tiphys snapshot --prometheus"):
         readings_from_file(tmp_path / "s.json")
+
+
+async def test_an_answer_that_trips_the_parser_spoils_neither_the_other_answers_nor_the_next_poll() -> None:
+    strange = True
+
+    def answer(query: str) -> web.StreamResponse:
+        if "tiphys_runtime_idle_instances" in query:
+            labels = {"node": "n0", "function": "default/f"}
+            sample = {"metric": labels, "value": [time.time(), str(time.time()) if "timestamp" in query else "2"]}
+            return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
+        if strange:
+            return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [{"metric": ["n0"], "value": {}}]}})
+        return vector({"n0": 1.5, "n1": 2.5, "n2": 3.5}) if LOAD in query else vector({})
+
+    async with polling(answer) as (extender, readings):
+        await readings.poll()
+        assert extender.state.kept["idle-functions"] == 1
+        strange = False
+        await readings.poll()
+        assert extender.state.nodes.readings[extender.state.nodes.row_of["n1"], COLUMN["cpu_load_avg"]] == 2.5

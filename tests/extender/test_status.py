@@ -45,7 +45,7 @@ async def test_metrics_start_at_zero_with_every_known_label_and_stay_few() -> No
     assert len(samples) < 1500
     names = {sample.name for sample in samples}
     assert {label for s in samples for label in s.labels} <= {
-        "code", "outcome", "reason", "policy", "le", "result", "mode", "kind", "feature", "model", "sha256",
+        "code", "outcome", "reason", "policy", "le", "result", "mode", "kind", "feature", "model", "sha256", "store", "loop",
     }  # fmt: skip
     neutral = {s.labels["reason"] for s in samples if s.name == "tiphys_extender_neutral_answers_total"}
     assert neutral == {str(reason) for reason in NeutralReason}

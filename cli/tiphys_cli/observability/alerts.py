@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_cli.observability import binding, loops, scaling
+from tiphys_cli.observability import binding, liveness, loops, scaling
 from tiphys_cli.observability.queries import (
     LATENCY_OBJECTIVE,
     SCHEDULER,
@@ -43,6 +43,7 @@ def alerts() -> list[Alert]:
         *loops.alerts(),
         *_binder(),
         *binding.alerts(),
+        *liveness.alerts(),
     ]
 
 

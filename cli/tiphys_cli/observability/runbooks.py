@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiphys_cli.observability import binding, loops, scaling
+from tiphys_cli.observability import binding, liveness, loops, scaling
 from tiphys_cli.observability.alerts import alerts
 from tiphys_cli.observability.rules import Alert, Entry
 
@@ -340,6 +340,7 @@ ENTRIES: dict[str, Entry] = {
     **loops.ENTRIES,
     **scaling.ENTRIES,
     **binding.ENTRIES,
+    **liveness.ENTRIES,
 }
 
 

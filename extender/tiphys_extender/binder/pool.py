@@ -13,7 +13,7 @@ from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.watches import NodeSink, PodSink
 from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.facts import FUNCTION_LABEL, node_facts, pod_facts
+from tiphys_models.domain.facts import FUNCTION_LABEL, node_facts
 from tiphys_models.domain.selector import LabelSelector
 from tiphys_models.features.readings import CORES, CPU_REQUESTED_MILLI, MEMORY_CAPACITY, MEMORY_REQUESTED
 
@@ -116,11 +116,10 @@ class CallPodSink(PodSink):
 
     def put(self, obj: dict[str, Any]) -> None:
         """Unbound, bound or finished."""
-        facts, state = pod_facts(obj), self._world.state
+        self._pool.foreign.pop(obj["metadata"]["uid"], None)
+        facts, state = self._facts(obj), self._world.state
         if facts.node and not facts.finished and facts.scheduler_name == self._world.scheduler_name:
             self._pool.foreign[facts.uid] = facts.node
-        else:
-            self._pool.foreign.pop(facts.uid, None)
         if (obj["metadata"].get("labels") or {}).get(FUNCTION_LABEL):
             state.finished(facts.uid)  # it may have counted before it was labelled
             state.put_pod(replace(facts, node=""), self._clock.now_s())  # how long its start took is learnt all the same

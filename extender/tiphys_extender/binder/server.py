@@ -16,18 +16,20 @@ from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
 from tiphys_extender.binder.throttle import Throttle
+from tiphys_extender.guarded import CountingSink
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.service import StreamService
-from tiphys_extender.watches import CountingSink, Watches
+from tiphys_extender.watches import Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
 
 _PERIOD_S = 0.5
 _MIB = 2**20
+_CALLS, _CALLS_LIMIT_S = "calls", 30.0
 
 
 def run_binder() -> int:
@@ -56,16 +58,20 @@ class BinderParts(Parts):
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
         self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
-        self.streams = StreamService(settings, own, metrics, clock) if own.access_site else None
-        self._jobs.append(self._tick)
+        self.streams = StreamService(settings, own, metrics, clock, self.loops) if own.access_site else None
+        self.loops.expect(_CALLS, _CALLS_LIMIT_S, essential=True)
+        self._jobs[_CALLS] = self._tick
         if self.streams is not None:
             self.streams.binder.enabled = lambda: self.world.enabled
-            self._jobs += self.streams.jobs
+            for name, limit_s in self.streams.limits_s.items():
+                self.loops.expect(name, limit_s, essential=True)
+            self._jobs |= self.streams.jobs
 
     async def _tick(self) -> None:
         while True:
             self.placer.tick()
             self.tenants.reload_if_changed()
+            self.loops.beat(_CALLS)
             await asyncio.sleep(_PERIOD_S)
 
     async def _open_sources(self, stack: AsyncExitStack) -> None:
@@ -82,8 +88,9 @@ class BinderParts(Parts):
         more: dict[str, tuple[str, CountingSink]] = {}
         if (streams := self.streams) is not None:
             more = streams.watched()
-            self._jobs.append(lambda: streams.hold(client))
-        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods, more=more)
+            self._jobs["streams-lease"] = lambda: streams.hold(client)
+        world, decisions, metrics, clock = self.world, self.decisions, self.metrics, self._clock
+        return Watches(client, world, decisions, metrics, clock, switch, learned, loops=self.loops, nodes=nodes, pods=pods, more=more)
 
     async def _listen_hot(self) -> str:
         settings = self._settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from tiphys_models.api.stream_policy import StreamPolicySpec, parse_stream_polic
 from tiphys_models.binding.catalogue import SiteSeen, VariantSeen, compile_catalogue, site_seen, variant_seen
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
 
 _PLURALS = {SITES: inference_site.PLURAL, VARIANTS: model_variant.PLURAL, POLICIES: stream_policy.PLURAL}
 _KINDS = {inference_site.KIND: SITES, model_variant.KIND: VARIANTS, stream_policy.KIND: POLICIES}
@@ -73,8 +76,9 @@ class ObjectSink(Generic[_Seen]):
 class StreamObjects:
     """The three kinds together. Changes that come at once, as a list does, are compiled once."""
 
-    def __init__(self, binder: StreamBinder, clock: Clock) -> None:
-        self._binder, self._clock = binder, clock
+    def __init__(self, binder: StreamBinder, clock: Clock, tripped: Callable[[str], None] = lambda kind: None) -> None:
+        """`tripped` is told the kind of what could not be compiled."""
+        self._binder, self._clock, self._tripped = binder, clock, tripped
         self._sites: ObjectSink[SiteSeen] = ObjectSink(site_seen, self._changed)
         self._variants: ObjectSink[VariantSeen] = ObjectSink(variant_seen, self._changed)
         self._policies: ObjectSink[PolicySeen] = ObjectSink(_policy_seen, self._changed)
@@ -91,9 +95,23 @@ class StreamObjects:
         self._pending = False
         if not all(sink.complete for sink in self.sinks.values()):
             return
+        try:
+            self._publish()
+        except Exception as error:  # noqa: BLE001 - the last catalogue serves on: what is bound must not fall with what is listed
+            self._tripped(VARIANTS)
+            _log.exception("offers cannot be compiled, the last ones stay", extra={"fields": {"error": type(error).__name__}})
+        try:
+            self._obey()
+        except Exception as error:  # noqa: BLE001 - the policy obeyed so far goes on
+            self._tripped(POLICIES)
+            _log.exception("StreamPolicy cannot be obeyed, the last one stays", extra={"fields": {"error": type(error).__name__}})
+
+    def _publish(self) -> None:
         site = self._binder.access_site
-        catalogue = compile_catalogue(site, self._sites.all(), self._variants.all(), self._clock.now_s())
-        self._binder.publish(catalogue)
+        self._binder.publish(compile_catalogue(site, self._sites.all(), self._variants.all(), self._clock.now_s()))
+
+    def _obey(self) -> None:
+        site = self._binder.access_site
         ours = [p for p in self._policies.all() if p.spec.access_site == site]
         first = min(ours, key=lambda p: (p.created, p.name), default=None)
         self._binder.obey(Obeyed(first.name, first.generation, first.spec) if first is not None else None)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.settings import PREFIX, BinderSettings
+from tiphys_extender.guarded import CountingSink
+from tiphys_extender.loops import Loops
 from tiphys_extender.settings import PREFIX as SHARED_PREFIX
 from tiphys_extender.settings import Settings
 from tiphys_extender.status_app import Page
@@ -18,12 +20,13 @@ from tiphys_extender.streams.objects import StreamObjects, put_file
 from tiphys_extender.streams.others import LOADS, Others
 from tiphys_extender.streams.site_lease import hold_site
 from tiphys_extender.streams.tokens import KeyFile
-from tiphys_extender.watches import CountingSink
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
 
 _PERIOD_S = 0.5
+_LONGEST_WINDOW_S = 60.0
+_TICK, _WINDOWS = "streams", "streams-windows"
 _TICKS_PER_COMPILE = 60
 """Measured delays grow old without an event."""
 
@@ -31,7 +34,7 @@ _TICKS_PER_COMPILE = 60
 class StreamService:
     """The stream binder of one access site, and what feeds it."""
 
-    def __init__(self, settings: Settings, own: BinderSettings, metrics: BinderMetrics, clock: Clock) -> None:
+    def __init__(self, settings: Settings, own: BinderSettings, metrics: BinderMetrics, clock: Clock, loops: Loops) -> None:
         namespace = own.streams_namespace or settings.own_namespace
         if own.lease_keys_file is None or not (namespace or own.stream_objects):
             raise InvalidInput(
@@ -42,8 +45,10 @@ class StreamService:
         weights = Weights(settings.models_dir)
         chooser = Chooser(weights.load, weights.stamp)
         self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
-        self.objects = StreamObjects(self.binder, clock)
-        self.jobs: list[Callable[[], Awaitable[None]]] = [self._tick, self._windows]
+        self.objects = StreamObjects(self.binder, clock, lambda kind: metrics.watch_errors[kind, "bad-object"].inc())
+        self._loops = loops
+        self.jobs: dict[str, Callable[[], Awaitable[None]]] = {_TICK: self._tick, _WINDOWS: self._windows}
+        self.limits_s = {_TICK: 30.0, _WINDOWS: 3 * _LONGEST_WINDOW_S}
         self.pages: dict[str, Page] = {
             "/v1/bindings/summary": lambda _: self.binder.summary().model_dump(mode="json", by_alias=True),
             "/v1/bindings/decisions": self.binder.decisions.after,
@@ -55,7 +60,7 @@ class StreamService:
         if others and settings.token_file is not None:
             asked = Others(self.binder, others, settings.token_file)
             self.binder.others_known = lambda: asked.known
-            self.jobs.append(asked.run)
+            self.jobs["streams-others"] = asked.run
 
     def from_file(self) -> bool:
         """Read the objects where they are in a file: there is no API server then, and nobody else who could bind.
@@ -87,8 +92,10 @@ class StreamService:
             if ticks % _TICKS_PER_COMPILE == 0:
                 self.objects.compile()
             self.binder.tick()
+            self._loops.beat(_TICK)
 
     async def _windows(self) -> None:
         while True:
             length_s = self.binder.turn()
+            self._loops.beat(_WINDOWS)
             await asyncio.sleep(length_s)

@@ -6,6 +6,7 @@ the first by name. Pods of kube-system and of our own release are never ours.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,8 @@ def route_of(obj: Mapping[str, Any]) -> Route:
     """From the object as the API server sends it; raises InvalidInput for a spec it should not have admitted."""
     metadata = obj["metadata"]
     spec = parse_spec(dict(obj))
-    status = obj.get("status") or {}
+    found = obj.get("status")
+    status = found if isinstance(found, dict) else {}
     current = spec.select is not None and status.get("observedGeneration") == metadata.get("generation", 0)
     active = str(status.get("activePolicy") or "")
     return Route(
@@ -73,8 +75,23 @@ class Router:
     def __init__(self, routes: Iterable[Route], own_namespace: str = "") -> None:
         self._own_namespace = own_namespace
         self._by_namespace: dict[str, list[Route]] = {}
-        for route in sorted(routes, key=lambda r: r._precedence):
-            self._by_namespace.setdefault(route.namespace, []).append(route)
+        for route in routes:
+            self.put(route)
+
+    def put(self, route: Route) -> None:
+        """From now on, beside the others. Of a policy that has a route already, `remove` that first."""
+        insort(self._by_namespace.setdefault(route.namespace, []), route, key=lambda r: r._precedence)
+
+    def remove(self, route: Route) -> None:
+        """No more: exactly what was put. Costs no more than its own namespace."""
+        routes = self._by_namespace.get(route.namespace, [])
+        at = bisect_left(routes, route._precedence, key=lambda r: r._precedence)
+        while at < len(routes) and routes[at] is not route:
+            at += 1
+        if at < len(routes):
+            del routes[at]
+        if not routes:
+            self._by_namespace.pop(route.namespace, None)
 
     def route(self, namespace: str, labels: Mapping[str, str]) -> Route | None:
         """The policy that decides a pod with these labels; None if no policy may."""

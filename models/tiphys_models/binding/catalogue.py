@@ -39,8 +39,8 @@ class SiteSeen:
     def delay_from(self, access_site: str, now_s: float) -> Delay | None:
         """Measured if that is fresh, else declared; None: nobody knows."""
         for measured in self.status.delays:
-            at_s = timestamp_s(measured.measured_at)
-            if measured.origin == access_site and at_s is not None and now_s - at_s <= MEASURED_FOR_S:
+            at_s = _time_s(measured.measured_at) if measured.origin == access_site else None
+            if at_s is not None and now_s - at_s <= MEASURED_FOR_S:
                 return Delay(measured.mean_ms, measured.sigma_ms)
         return next((Delay(d.mean_ms, d.sigma_ms) for d in self.spec.delays if d.origin == access_site), None)
 
@@ -125,6 +125,14 @@ def _offer(site: SiteSeen, variant: VariantSeen, replicas: int) -> Offer:
     spec = variant.spec
     profile = Variant(variant.name, spec.task, spec.model, spec.accuracy, spec.delay_ms, spec.capacity_qps, spec.profiled_kb)
     return Offer(profile, Site(site.name, site.spec.layer), replicas, variant.endpoint)
+
+
+def _time_s(text: str) -> float | None:
+    """A time that cannot be read is no time: the delay beside it counts as never measured."""
+    try:
+        return timestamp_s(text)
+    except InvalidInput:
+        return None
 
 
 def _status(model: Any, obj: Mapping[str, Any]) -> Any:

@@ -14,6 +14,8 @@ from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 
 _GONE = 410
+_OBJECTS_A_BREATH = 50
+"""So many objects of a page are put at once; requests that wait are let through in between."""
 
 
 class Sink(Protocol):
@@ -87,15 +89,21 @@ class Reflector:
                 # jitter: a restarted API server should not meet all its watchers in one instant
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
                 backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
+            except Exception:
+                self._version = ""  # whoever starts this again must not meet the same event: only a fresh list is certain
+                raise
 
     async def _list(self) -> None:
         uids: set[str] = set()
         version = ""
         async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
             async for page in pages:
-                for obj in page.get("items") or ():
-                    uids.add(obj["metadata"]["uid"])
+                for number, obj in enumerate(page.get("items") or (), 1):
+                    if uid := _named(obj, "uid"):
+                        uids.add(uid)
                     self._sink.put(obj)
+                    if number % _OBJECTS_A_BREATH == 0:
+                        await asyncio.sleep(0)
                 version = page["metadata"]["resourceVersion"]
                 self._alive()
                 await asyncio.sleep(0)  # a page is milliseconds of parsing: let waiting requests through
@@ -129,8 +137,14 @@ class Reflector:
                 pass
             case _:
                 raise ApiError(int(obj.get("code") or 500), str(obj.get("reason", "")), str(obj.get("message", "")))
-        self._version = obj["metadata"]["resourceVersion"]
+        self._version = _named(obj, "resourceVersion") or self._version
         self._alive()
 
     def _alive(self) -> None:
         self.last_activity_s = self._clock.monotonic_s()
+
+
+def _named(obj: Any, what: str) -> str:
+    """An object without metadata must not end the watch that carries it."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return str(metadata.get(what) or "") if isinstance(metadata, dict) else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.quantity import cpu_milli, memory_bytes, timestamp_s
 
 FUNCTION_LABEL = "tiphys.io/function"
@@ -106,7 +107,7 @@ def pod_facts(pod: Mapping[str, Any]) -> PodFacts:
     spec = pod.get("spec") or {}
     status = pod.get("status") or {}
     cpu, memory = pod_requests(spec)
-    times = {c.get("type"): timestamp_s(c.get("lastTransitionTime")) for c in status.get("conditions") or () if c.get("status") == "True"}
+    times = {c.get("type"): _time_s(c.get("lastTransitionTime")) for c in status.get("conditions") or () if c.get("status") == "True"}
     return PodFacts(
         uid=metadata.get("uid") or f"{metadata.get('namespace')}/{metadata.get('name')}",
         namespace=metadata.get("namespace") or "default",
@@ -122,6 +123,14 @@ def pod_facts(pod: Mapping[str, Any]) -> PodFacts:
         scheduled_s=times.get("PodScheduled"),
         ready_s=times.get("Ready"),
     )
+
+
+def _time_s(text: str | None) -> float | None:
+    """A time that cannot be read spoils itself only: the pod's load counts all the same."""
+    try:
+        return timestamp_s(text)
+    except InvalidInput:
+        return None
 
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:

@@ -1,153 +1,208 @@
-"""Idle instances of every function on every node: what runtimes reported, less what has been placed there since."""
+"""Idle instances of every function on every node: what runtimes reported, less what has been placed there since.
+
+Kept sparse: a function costs memory for the nodes on which somebody reported an idle instance of it, and for nothing else.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
 
+_MOST_COLUMNS = 128
+MOST_INSTANCES = 1e6
+"""On one node; a report of more is taken for this many."""
+
 
 class IdleInstances:
-    """One row a function that was known when some runtime reported, one column a row of the node table."""
+    """By function the rows of the node table on which it has some; one column says when each node reported at all."""
 
-    def __init__(self, nodes: NodeTable) -> None:
-        self._nodes = nodes
-        self._slots: dict[str, int] = {}
+    def __init__(self, nodes: NodeTable, most_functions: int = 2_000) -> None:
+        self._nodes, self._most_functions = nodes, most_functions
+        self._reported: dict[str, dict[int, float]] = {}
+        """function -> row -> instances, none of them zero; least recently reported first."""
+        self._taken: dict[str, dict[int, int]] = {}
+        """function -> row -> placements that the node's report has not seen."""
         self._placed: dict[str, dict[str, tuple[str, float]]] = {}
         """function -> uid -> (node, when): placements that the node's last report, if any, has not seen."""
         self._newest_bytes: dict[str, float] = {}
-        self._reported = np.zeros((0, nodes.capacity))
-        self._reported_at_s = np.zeros((0, nodes.capacity))
-        self._taken = np.zeros((0, nodes.capacity))
-        self._left = np.zeros((0, nodes.capacity))
-        """Reported less taken, never below zero; NaN where nobody reports."""
-        self._bytes = np.zeros(0)
         """Memory of one instance, as the function's newest placement asked for."""
-        self._total_bytes = np.zeros(nodes.capacity)
+        self._at_s = np.full(nodes.capacity, math.nan)
+        """When the node last reported; it has said of every function how many there are, zero where it named none."""
+        self._base = np.full(nodes.capacity, math.nan)
+        """Zero where the node has reported, else NaN."""
+        self._total_bytes = self._base.copy()
+        self._columns: dict[str, FloatArray] = {}
+        """What is left of a function on every row, for the few functions that requests name."""
+        self.evicted = 0
+        """Functions whose report was let go because there were too many."""
+
+    @property
+    def functions(self) -> int:
+        """How many have idle instances somewhere."""
+        return len(self._reported)
 
     def left(self, function: str, rows: IntArray) -> FloatArray:
-        """Of one function on these rows; NaN where nobody reports."""
-        slot = self._slots.get(function, -1)
-        if slot < 0:
-            return np.full(len(rows), np.nan)
+        """Reported less taken, never below zero, of one function on these rows; NaN where nobody reports."""
         self._fit()
-        left: FloatArray = self._left[slot][rows]
+        column = self._columns.get(function)
+        if column is None:
+            if function not in self._reported:
+                unnamed: FloatArray = self._base[rows]
+                return unnamed
+            if len(self._columns) >= _MOST_COLUMNS:
+                del self._columns[next(iter(self._columns))]
+            column = self._columns[function] = self._made(function)
+        left: FloatArray = column[rows]
         return left
 
     def can_take(self, function: str, row: int) -> bool:
         """Whether an idle instance is in sight there."""
-        slot = self._slots.get(function, -1)
-        self._fit()
-        return slot >= 0 and row != UNKNOWN and bool(self._left[slot, row] >= 1)
+        return row != UNKNOWN and self._left_at(function, row) >= 1
 
     def total_bytes(self, rows: IntArray) -> FloatArray:
-        """Memory of all idle instances; NaN where a function has not been reported."""
+        """Memory of all idle instances; NaN where nobody reports."""
         self._fit()
         return self._total_bytes[rows]
 
-    def report(
-        self,
-        functions: Collection[str],
-        counts: Mapping[str, Mapping[str, float]],
-        nodes: Sequence[str],
-        rows: IntArray,
-        at_s: FloatArray,
-    ) -> None:
+    def report(self, counts: Mapping[str, Mapping[str, float]], nodes: Sequence[str], rows: IntArray, at_s: FloatArray) -> None:
         """What the runtimes of these nodes, on these rows, said at these times. Functions that `counts` does not name have none."""
         self._fit()
-        self._add_slots([name for name in functions if name not in self._slots])
-        place = {node: i for i, node in enumerate(nodes)}
-        for name in functions:
-            slot = self._slots[name]
-            said = np.zeros(len(rows))
-            for node, count in counts.get(name, {}).items():
-                if (i := place.get(node, -1)) >= 0:
-                    said[i] = count
-            self._reported[slot, rows] = said
-            self._reported_at_s[slot, rows] = at_s
-            self._take_unseen(name, slot)
-        self._total_bytes = self._bytes @ self._left
+        self._at_s[rows] = at_s
+        self._base[rows] = np.where(np.isnan(at_s), math.nan, 0.0)
+        place = dict(zip(nodes, rows.tolist(), strict=True))
+        self._forget_on(set(place.values()))
+        for name, by_node in counts.items():
+            said = {place[node]: min(count, MOST_INSTANCES) for node, count in by_node.items() if count > 0 and node in place}
+            if said:
+                self._reported[name] = self._reported.pop(name, {}) | said  # to the end: the most recently reported
+        while len(self._reported) > self._most_functions:
+            del self._reported[next(iter(self._reported))]
+            self.evicted += 1
+        for name in list(self._placed):
+            self._take_unseen(name)
+        self._add_up()
+        # now, and not when the next request asks: requests are waited for
+        self._columns = {name: self._made(name) for name in self._columns if name in self._reported}
 
     def placed(self, function: str, uid: str, node: str, row: int, at_s: float, memory_bytes: float) -> None:
         """An instance is in use, or will be."""
-        self._newest_bytes[function] = memory_bytes
-        slot = self._slots.get(function, -1)
-        if slot >= 0:
-            self._fit()
-            if self._bytes[slot] != memory_bytes:
-                self._total_bytes += (memory_bytes - self._bytes[slot]) * self._left[slot]
-                self._bytes[slot] = memory_bytes
-        if row == UNKNOWN or (slot >= 0 and at_s <= self._reported_at_s[slot, row]):
+        self._fit()
+        self._resize(function, memory_bytes)
+        if row == UNKNOWN or at_s <= self._at_s[row]:
             return  # nobody's, or the report has seen it
         self._placed.setdefault(function, {})[uid] = (node, at_s)
-        if slot >= 0:
-            self._take(slot, row, +1)
+        self._take(function, row, +1)
 
     def finished(self, function: str, uid: str) -> None:
         """The placement is over or withdrawn. A report that has seen it stays as it is."""
-        placed = self._placed.get(function, {}).pop(uid, None)
-        slot = self._slots.get(function, -1)
-        if placed is None or slot < 0:
+        of_function = self._placed.get(function)
+        placed = of_function.pop(uid, None) if of_function is not None else None
+        if not of_function:
+            self._placed.pop(function, None)
+        if placed is None:
             return
         self._fit()
         row = self._nodes.row_of[placed[0]]
-        if row != UNKNOWN and placed[1] > self._reported_at_s[slot, row]:
-            self._take(slot, row, -1)
+        if row != UNKNOWN and not placed[1] <= self._at_s[row]:
+            self._take(function, row, -1)
+
+    def forget(self, function: str) -> None:
+        """Nothing of it is open or reported: what its instances ask for need not be known any longer."""
+        if function not in self._reported and function not in self._placed:
+            self._newest_bytes.pop(function, None)
+            self._taken.pop(function, None)
 
     def forget_row(self, row: int) -> None:
         """The row is a new node's, of which nobody has reported."""
-        if self._slots:
-            self._fit()
-            self._reported[:, row] = self._reported_at_s[:, row] = self._left[:, row] = math.nan
-            self._total_bytes[row] = math.nan
-            self._taken[:, row] = 0
+        self._fit()
+        self._forget_on({row})
+        for taken in self._taken.values():
+            taken.pop(row, None)
+        self._at_s[row] = self._base[row] = self._total_bytes[row] = math.nan
+        for column in self._columns.values():
+            column[row] = math.nan
 
     def expire(self, oldest_s: float) -> IntArray:
         """Reports from before that time count as missing; the rows concerned."""
         self._fit()
-        stale = self._reported_at_s < oldest_s
-        rows = np.flatnonzero(stale.any(axis=0))
+        rows = np.flatnonzero(self._at_s < oldest_s)
         if len(rows):
-            self._reported[stale] = self._reported_at_s[stale] = self._left[stale] = math.nan
-            self._total_bytes = self._bytes @ self._left
+            self._at_s[rows] = self._base[rows] = math.nan
+            self._forget_on(set(rows.tolist()))
+            self._add_up()
+            for column in self._columns.values():
+                column[rows] = math.nan
         return rows
 
-    def _take(self, slot: int, row: int, sign: int) -> None:
-        self._taken[slot, row] += sign
-        self._left[slot, row] = np.maximum(self._reported[slot, row] - self._taken[slot, row], 0)  # NaN stays NaN
-        self._total_bytes[row] = self._bytes @ self._left[:, row]
+    def _made(self, function: str) -> FloatArray:
+        column: FloatArray = self._base.copy()
+        reported, taken = self._reported[function], self._taken.get(function, {})
+        column[np.fromiter(reported, np.int64, len(reported))] = np.fromiter(reported.values(), np.float64, len(reported))
+        for row, count in taken.items():
+            column[row] = np.maximum(column[row] - count, 0.0)  # NaN stays NaN
+        return column
 
-    def _take_unseen(self, name: str, slot: int) -> None:
+    def _left_at(self, function: str, row: int) -> float:
+        reported = self._reported.get(function, {}).get(row)
+        return 0.0 if reported is None else max(reported - self._taken.get(function, {}).get(row, 0), 0.0)
+
+    def _take(self, function: str, row: int, sign: int) -> None:
+        before = self._left_at(function, row)
+        taken = self._taken.setdefault(function, {})
+        taken[row] = max(taken.get(row, 0) + sign, 0)  # a node that left and came back has another row, on which nothing was taken
+        if not taken[row]:
+            del taken[row]
+        if not taken:
+            del self._taken[function]
+        left = self._left_at(function, row)
+        self._total_bytes[row] += (left - before) * self._newest_bytes.get(function, 0.0)
+        if (column := self._columns.get(function)) is not None and row in self._reported.get(function, ()):
+            column[row] = left
+
+    def _take_unseen(self, name: str) -> None:
         """Count the placements that the newest reports have not seen; forget the others."""
         unseen: dict[str, tuple[str, float]] = {}
-        taken = self._taken[slot]
-        taken[:] = 0
-        for uid, (node, at_s) in self._placed.get(name, {}).items():
+        taken: dict[int, int] = {}
+        for uid, (node, at_s) in self._placed.pop(name, {}).items():
             row = self._nodes.row_of[node]
-            if row != UNKNOWN and not at_s <= self._reported_at_s[slot, row]:
+            if row != UNKNOWN and not at_s <= self._at_s[row]:
                 unseen[uid] = (node, at_s)
-                taken[row] += 1
-        self._placed[name] = unseen
-        np.maximum(self._reported[slot] - taken, 0, out=self._left[slot])
+                taken[row] = taken.get(row, 0) + 1
+        self._taken.pop(name, None)
+        if unseen:
+            self._placed[name], self._taken[name] = unseen, taken
 
-    def _add_slots(self, names: Sequence[str]) -> None:
-        if not names:
-            return
-        self._slots |= {name: slot for slot, name in enumerate(names, len(self._slots))}
-        nothing = np.full((len(names), self._nodes.capacity), math.nan)
-        self._reported, self._reported_at_s = np.vstack([self._reported, nothing]), np.vstack([self._reported_at_s, nothing])
-        self._left, self._taken = np.vstack([self._left, nothing]), np.vstack([self._taken, np.zeros_like(nothing)])
-        self._bytes = np.append(self._bytes, [self._newest_bytes.get(name, 0.0) for name in names])
+    def _resize(self, function: str, memory_bytes: float) -> None:
+        before = self._newest_bytes.get(function, 0.0)
+        self._newest_bytes[function] = memory_bytes
+        if before != memory_bytes:
+            for row in self._reported.get(function, ()):
+                self._total_bytes[row] += (memory_bytes - before) * self._left_at(function, row)
+
+    def _add_up(self) -> None:
+        total = self._base.copy()
+        for name, reported in self._reported.items():
+            size, taken = self._newest_bytes.get(name, 0.0), self._taken.get(name, {})
+            for row, count in reported.items():
+                total[row] += size * max(count - taken.get(row, 0), 0.0)
+        self._total_bytes = total
+
+    def _forget_on(self, rows: set[int]) -> None:
+        for name, reported in list(self._reported.items()):
+            for row in rows & reported.keys():
+                del reported[row]
+            if not reported:
+                del self._reported[name]
 
     def _fit(self) -> None:
         """As wide as the node table, which grows."""
         width = self._nodes.capacity
-        if self._left.shape[1] == width:
-            return
-        for name, fill in (("_reported", math.nan), ("_reported_at_s", math.nan), ("_left", math.nan), ("_taken", 0.0)):
-            setattr(self, name, np.ascontiguousarray(grown(getattr(self, name).T, width, fill).T))
-        self._total_bytes = grown(self._total_bytes, width, math.nan if self._slots else 0.0)
+        if len(self._at_s) < width:
+            self._at_s, self._base = grown(self._at_s, width, math.nan), grown(self._base, width, math.nan)
+            self._total_bytes = grown(self._total_bytes, width, math.nan)
+            self._columns.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,8 +18,8 @@ class Profiles:
     def __init__(self) -> None:
         self._rows = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
         self._filled: FloatArray | None = None
-        self.any = False
-        """Whether anything was reported of any function."""
+        self.reported: dict[str, FunctionProfile] = {}
+        """By function, also of functions that have no row now: a row may come back."""
 
     def make_room(self, row: int) -> None:
         """From now on there is such a row."""
@@ -26,10 +27,23 @@ class Profiles:
             self._rows = grown(self._rows, 2 * row, math.nan)
             self._filled = None
 
+    def report(self, profiles: Mapping[str, FunctionProfile], most: int) -> None:
+        """What was reported now, beside what was reported before; of too many the least recently reported go."""
+        for name, profile in profiles.items():
+            self.reported.pop(name, None)
+            self.reported[name] = profile
+        while len(self.reported) > most:
+            del self.reported[next(iter(self.reported))]
+
+    def clear(self, row: int) -> None:
+        """The row is nobody's."""
+        self._rows[row] = math.nan
+        self._filled = None
+
     def put(self, row: int, profile: FunctionProfile) -> None:
         """Reported of the function of that row."""
         self._rows[row] = profile.as_row()
-        self._filled, self.any = None, True
+        self._filled = None
 
     def of(self, row: int) -> FunctionProfile | None:
         """None if nothing was reported."""

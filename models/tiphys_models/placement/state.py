@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,9 +20,11 @@ from tiphys_models.domain.facts import NodeFacts, PodFacts
 from tiphys_models.features.arrays import FloatArray, IntArray
 from tiphys_models.features.calls import CallTable, FunctionProfile, OpenCalls
 from tiphys_models.features.readings import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
+from tiphys_models.placement.functions import MOST_FUNCTIONS, Functions
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
-from tiphys_models.placement.profiles import Profiles
+from tiphys_models.placement.images import MOST_IMAGES
+from tiphys_models.placement.placed import Placement
 from tiphys_models.placement.starts import StartTimes
 from tiphys_models.placement.table import UNKNOWN, NodeTable
 
@@ -37,31 +39,10 @@ class StateLimits:
     """Older node readings count as missing."""
     max_idle_age_s: float = 60.0
     """Older reports of idle instances count as missing."""
-
-
-@dataclass(slots=True)
-class _Placement:
-    uid: str
-    node: str
-    function: str
-    cpu_milli: int
-    memory_bytes: int
-    in_flight: bool
-    at_s: float
-    expires_s: float  # infinite once bound
-
-    def is_for(self, facts: PodFacts) -> bool:
-        """Whether a pod that was seen bound is exactly what this placement counts."""
-        return (self.node, self.function, self.cpu_milli, self.memory_bytes, self.in_flight) == (
-            facts.node, facts.function, facts.cpu_milli, facts.memory_bytes, facts.in_flight,
-        )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _FunctionState:
-    index: int
-    """Row of its profile."""
-    unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
+    most_functions: int = MOST_FUNCTIONS
+    """Functions without an unfinished pod that are kept, and functions with idle instances; beyond, the least recently used go."""
+    most_images: int = MOST_IMAGES
+    """Names of images that are kept; the least recently used go."""
 
 
 class PlacementState:
@@ -69,17 +50,18 @@ class PlacementState:
 
     def __init__(self, limits: StateLimits | None = None) -> None:
         self.limits = limits or StateLimits()
-        self.nodes = NodeTable()
-        self._placements: dict[str, _Placement] = {}
-        self._nodeless: dict[str, dict[str, _Placement]] = {}  # node nobody has shown -> its placements by uid
+        self.nodes = NodeTable(most_images=self.limits.most_images)
+        self._placements: dict[str, Placement] = {}
+        self._nodeless: dict[str, dict[str, Placement]] = {}  # node nobody has shown -> its placements by uid
         self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
-        self._functions: dict[str, _FunctionState] = {}
+        self._oversize: dict[str, dict[str, Placement]] = {}  # node -> its placements that ask for more than it has, by uid
         self._schedulable: set[str] = set()
         self._newest: tuple[float, str] = (-math.inf, "")
         self._starts = StartTimes()
-        self._idle = IdleInstances(self.nodes)
+        self._idle = IdleInstances(self.nodes, self.limits.most_functions)
+        self._idle_reported = False
         self._calls = CallTable()
-        self._profiles = Profiles()
+        self.functions = Functions(self.limits.most_functions, self._idle.forget)
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -87,7 +69,11 @@ class PlacementState:
     def put_node(self, facts: NodeFacts) -> None:
         """A node exists, with these facts."""
         new = facts.name not in self.nodes.row_of
+        for placement in (oversize := list(self._oversize.pop(facts.name, {}).values())):  # the node may be larger now
+            self._count(placement, -1)
         self.nodes.put(facts)
+        for placement in oversize:
+            self._count(placement, +1)
         (self._schedulable.add if facts.schedulable else self._schedulable.discard)(facts.name)
         if new:
             row = self.nodes.row_of[facts.name]
@@ -126,7 +112,7 @@ class PlacementState:
         warm = self._calls.was_warm(facts.uid) if known is not None and known.node == facts.node else None
         self.finished(facts.uid)
         self._place(
-            _Placement(
+            Placement(
                 facts.uid,
                 facts.node,
                 facts.function,
@@ -148,7 +134,7 @@ class PlacementState:
         expires_s = now_s + self.limits.reservation_ttl_s
         self._reserved[request.uid] = expires_s
         self._place(
-            _Placement(
+            Placement(
                 request.uid,
                 node,
                 request.function,
@@ -168,7 +154,7 @@ class PlacementState:
             return
         self._count(placement, -1)
         self._calls.remove(uid)
-        function = self._functions.get(placement.function)
+        function = self.functions.get(placement.function)
         if function is not None and placement.in_flight:
             left = function.unfinished.get(placement.node, 0) - 1
             if left > 0:
@@ -176,6 +162,8 @@ class PlacementState:
             else:
                 function.unfinished.pop(placement.node, None)
         self._idle.finished(placement.function, uid)
+        if function is not None and not function.unfinished:
+            self.functions.rest(placement.function)
 
     def expire(self, now_s: float) -> int:
         """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
@@ -210,6 +198,7 @@ class PlacementState:
             row = self.nodes.drop(name)
             if row != UNKNOWN:
                 self._calls.node_gone(row)
+            self._oversize.pop(name, None)
         self._schedulable -= names
         if names:
             for placement in self._placements.values():
@@ -244,33 +233,32 @@ class PlacementState:
         rows = self.nodes.rows(reporting)
         known = rows != UNKNOWN
         rows, times = rows[known], times[known]
-        for name in counts:
-            self._function(name)
-        self._idle.report(self._functions, counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
+        if not len(rows) and not self._idle_reported:
+            return  # nobody reports and nobody did: nothing to tell apart
+        self._idle_reported = bool(len(rows)) or self._idle.functions > 0
+        self._idle.report(counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
         self.nodes.touch_all()
 
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What calls of these functions are like alone on a node, as runtimes report it."""
-        for name, profile in profiles.items():
-            self._profiles.put(self._function(name).index, profile)
+        self.functions.report(profiles)
         self.nodes.touch_all()
 
     @property
     def has_profiles(self) -> bool:
         """Whether anything was reported of any function."""
-        return self._profiles.any
+        return self.functions.any_profile
 
     def profile(self, function: str) -> FunctionProfile | None:
         """What was reported of a function; None if nothing was."""
-        known = self._functions.get(function)
-        return None if known is None else self._profiles.of(known.index)
+        return self.functions.profile(function)
 
     # ---- what policies see ---------------------------------------------------------------------------------------
 
     def view(self, request: PlacementRequest, rows: IntArray) -> CandidateView:
         """The columns of these rows for this request."""
         nodes = self.nodes
-        function = self._functions.get(request.function)
+        function = self.functions.get(request.function)
         numbers = nodes.numbers[rows]
         return CandidateView(
             request=request,
@@ -288,7 +276,7 @@ class PlacementState:
         return self._calls.seen(
             self._now_s,
             self.nodes.capacity,
-            self._profiles.filled(),
+            self.functions.filled_profiles(),
             own_function,
             self.nodes.read_at_s[rows],
             self._idle.total_bytes(rows),
@@ -326,7 +314,7 @@ class PlacementState:
 
     def crowded(self, function: str, percent: int) -> list[int]:
         """Rows of the nodes that hold more than this percent of the function's unfinished pods, bound or reserved."""
-        known = self._functions.get(function)
+        known = self.functions.get(function)
         if known is None or not known.unfinished:
             return []
         limit = sum(known.unfinished.values()) * percent / 100
@@ -335,7 +323,7 @@ class PlacementState:
 
     def unfinished(self, function: str) -> Mapping[str, int]:
         """Unfinished pods of a function by node, bound or reserved."""
-        known = self._functions.get(function)
+        known = self.functions.get(function)
         return {} if known is None else known.unfinished
 
     def is_schedulable(self, name: str) -> bool:
@@ -344,34 +332,45 @@ class PlacementState:
 
     # ---- book-keeping --------------------------------------------------------------------------------------------
 
-    def _place(self, placement: _Placement, warm: bool | None = None) -> None:
+    def _place(self, placement: Placement, warm: bool | None = None) -> None:
         self._placements[placement.uid] = placement
         self._count(placement, +1)
         if placement.in_flight:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)
-            function = self._function(placement.function)
+            function = self.functions.working(placement.function)
             function.unfinished[placement.node] = function.unfinished.get(placement.node, 0) + 1
             row = self.nodes.row_of[placement.node]
             if warm is None:
                 warm = self._idle.can_take(placement.function, row)
-            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, placement.memory_bytes)
-            self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, placement.memory_bytes)
+            memory_bytes = placement.memory_bytes if row == UNKNOWN else placement.booked[1]
+            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, memory_bytes)
+            self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, memory_bytes)
 
-    def _count(self, placement: _Placement, sign: int) -> None:
+    def _count(self, placement: Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
         if row == UNKNOWN:
             self._count_nodeless(placement, sign)
             return
-        nodes = self.nodes
-        nodes.memory_requested[row] += sign * placement.memory_bytes
-        nodes.cpu_requested_milli[row] += sign * placement.cpu_milli
-        if placement.in_flight:
-            nodes.inflight[row] += sign
-            nodes.inflight_memory[row] += sign * placement.memory_bytes
-        nodes.touch(row)
+        if sign > 0:
+            placement.booked = self._clamped(placement, row)
+        self.nodes.book(row, sign, *placement.booked, placement.in_flight)
+        if sign < 0 and (oversize := self._oversize.get(placement.node)) is not None:
+            oversize.pop(placement.uid, None)
+            if not oversize:
+                del self._oversize[placement.node]
 
-    def _count_nodeless(self, placement: _Placement, sign: int) -> None:
+    def _clamped(self, placement: Placement, row: int) -> tuple[int, int]:
+        """A kubelet refuses a pod that asks for more than its node has, and no policy should see a debt of petabytes meanwhile."""
+        cpu_milli, memory_bytes = placement.cpu_milli, placement.memory_bytes
+        most_milli, most_bytes = round(float(self.nodes.cores[row]) * 1000), int(self.nodes.memory_capacity[row])
+        if cpu_milli > most_milli or memory_bytes > most_bytes:
+            self._oversize.setdefault(placement.node, {})[placement.uid] = placement
+            # nothing allocatable is a node that has not said yet what it has
+            return min(cpu_milli, most_milli or cpu_milli), min(memory_bytes, most_bytes or memory_bytes)
+        return cpu_milli, memory_bytes
+
+    def _count_nodeless(self, placement: Placement, sign: int) -> None:
         if sign > 0:
             self._nodeless.setdefault(placement.node, {})[placement.uid] = placement
         elif (waiting := self._nodeless.get(placement.node)) is not None:
@@ -379,10 +378,22 @@ class PlacementState:
             if not waiting:
                 del self._nodeless[placement.node]
 
-    def _function(self, name: str) -> _FunctionState:
-        function = self._functions.get(name)
-        if function is None:
-            index = len(self._functions)
-            function = self._functions[name] = _FunctionState(index=index)
-            self._profiles.make_room(index)
-        return function
+    @property
+    def kept(self) -> dict[str, int]:
+        """How many entries each bounded store holds."""
+        return {
+            "functions": len(self.functions),
+            "images": len(self.nodes.images),
+            "idle-functions": self._idle.functions,
+            "start-times": len(self._starts),
+        }
+
+    @property
+    def evicted(self) -> dict[str, int]:
+        """How many each has let go because it was full."""
+        return {
+            "functions": self.functions.evicted,
+            "images": self.nodes.images.evicted,
+            "idle-functions": self._idle.evicted,
+            "start-times": self._starts.evicted,
+        }

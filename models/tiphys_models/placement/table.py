@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tiphys_models.domain.hashing import stable_hash
 from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.features.readings import CORES, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY, MEMORY_CAPACITY, MEMORY_REQUESTED
 from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.placement.images import MOST_IMAGES, ImageRows
 
 UNKNOWN = -1
 _NUMBERS = 6
@@ -22,20 +24,31 @@ class _RowOf(dict[str, int]):
         return UNKNOWN
 
 
+@dataclass(slots=True)
+class Booked:
+    """Requests on one node, exactly."""
+
+    memory: int = 0
+    cpu: int = 0
+    inflight: int = 0
+    inflight_memory: int = 0
+
+
 class NodeTable:
     """Columns over nodes; grows by doubling. Only `PlacementState` writes to it."""
 
-    def __init__(self, capacity: int = 64) -> None:
+    def __init__(self, capacity: int = 64, most_images: int = MOST_IMAGES) -> None:
         self.row_of = _RowOf()
         self.names: list[str] = [""] * capacity
         self._free: list[int] = list(range(capacity - 1, -1, -1))
-        self._images: dict[str, BoolArray] = {}
+        self._images = ImageRows(most_images)
         self._node_images: dict[int, frozenset[str]] = {}
         self._clock = 0
         self._positions_current = True
         self.version = np.zeros(capacity, np.int64)
         self._position = np.zeros(capacity, np.int64)
         self.name_hash = np.zeros(capacity, np.uint64)
+        self._books: list[Booked] = [Booked() for _ in range(capacity)]
         self._put_numbers(np.zeros((capacity, _NUMBERS)))
         self.readings = np.full((capacity, len(NODE_READINGS)), np.nan, np.float32)
         self.read_at_s = np.full(capacity, np.nan)
@@ -69,6 +82,24 @@ class NodeTable:
             self._nodes_changed()
         return row
 
+    def book(self, row: int, sign: int, cpu_milli: int, memory_bytes: int, in_flight: bool) -> None:
+        """Count a placement on this row, or take back exactly what was counted. The books are whole numbers without an end; the columns
+        show them, so that whatever came and went leaves no trace."""
+        booked = self._books[row]
+        booked.memory += sign * memory_bytes
+        booked.cpu += sign * cpu_milli
+        self.memory_requested[row], self.cpu_requested_milli[row] = booked.memory, booked.cpu
+        if in_flight:
+            booked.inflight += sign
+            booked.inflight_memory += sign * memory_bytes
+            self.inflight[row], self.inflight_memory[row] = booked.inflight, booked.inflight_memory
+        self.touch(row)
+
+    @property
+    def images(self) -> ImageRows:
+        """Which images are where."""
+        return self._images
+
     def touch(self, row: int) -> None:
         """Say that something a score may read has changed on this row."""
         self._clock += 1
@@ -96,7 +127,7 @@ class NodeTable:
         """Whether all images are on each of these rows' nodes; no image named means no."""
         present: BoolArray | None = None
         for image in images:
-            column = self._images.get(image)
+            column = self._images.column(image, self.capacity)
             if column is None:
                 return np.zeros(len(rows), np.bool_)
             present = column[rows] if present is None else present & column[rows]
@@ -107,12 +138,9 @@ class NodeTable:
         if before is images or before == images:
             return
         for image in before - images:
-            self._images[image][row] = False
-            if not self._images[image].any():
-                del self._images[image]
+            self._images.remove(image, row)
         for image in images - before:
-            column = self._images.setdefault(image, np.zeros(self.capacity, np.bool_))
-            column[row] = True
+            self._images.add(image, row)
         if images:
             self._node_images[row] = images
         else:
@@ -126,6 +154,7 @@ class NodeTable:
         self.names[row] = name
         self.name_hash[row] = stable_hash(name)
         self.numbers[row] = 0
+        self._books[row] = Booked()
         self.readings[row] = np.nan
         self.read_at_s[row] = np.nan
         self._nodes_changed()
@@ -150,13 +179,14 @@ class NodeTable:
         old = self.capacity
         self._free.extend(range(2 * old - 1, old - 1, -1))
         self.names.extend([""] * old)
+        self._books.extend(Booked() for _ in range(old))
         self.version = grown(self.version, 2 * old, 0)
         self._position = grown(self._position, 2 * old, 0)
         self.name_hash = grown(self.name_hash, 2 * old, 0)
         self._put_numbers(grown(self.numbers, 2 * old, 0))
         self.readings = grown(self.readings, 2 * old, np.nan)
         self.read_at_s = grown(self.read_at_s, 2 * old, np.nan)
-        self._images = {image: grown(column, 2 * old, False) for image, column in self._images.items()}
+        self._images.table_grew()
 
 
 def grown(column: np.ndarray[Any, Any], length: int, fill: float) -> np.ndarray[Any, Any]:

@@ -1,0 +1,102 @@
+"""Functions that are known: their unfinished pods, and the row that open calls and profiles know them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tiphys_models.features.arrays import FloatArray
+from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.placement.profiles import Profiles
+
+MOST_FUNCTIONS = 2_000
+
+
+@dataclass(slots=True)
+class KnownFunction:
+    """One of them."""
+
+    index: int
+    """Row of its profile."""
+    unfinished: dict[str, int] = field(default_factory=dict)  # node -> pods bound or reserved
+
+
+class Functions:
+    """By name. One with an unfinished pod stays; of the others, at rest, so many are kept, and the one at rest longest goes first.
+
+    Nothing points at the row of a function at rest: open calls are unfinished pods, and a view is looked at within its decision.
+    """
+
+    def __init__(self, most: int, gone: Callable[[str], None]) -> None:
+        """`gone` is told who was let go."""
+        self.most, self._gone = most, gone
+        self._known: dict[str, KnownFunction] = {}
+        self._at_rest: dict[str, None] = {}
+        self._free_rows: list[int] = []
+        self._profiles = Profiles()
+        self.evicted = 0
+        """How many were let go because there were too many."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def get(self, name: str) -> KnownFunction | None:
+        """None for one that has had no pod, or was let go."""
+        return self._known.get(name)
+
+    def working(self, name: str) -> KnownFunction:
+        """It has an unfinished pod from now on."""
+        found = self._introduced(name)
+        self._at_rest.pop(name, None)
+        return found
+
+    def rest(self, name: str) -> None:
+        """Its last pod has finished."""
+        self._at_rest.pop(name, None)
+        self._at_rest[name] = None
+        self._let_go()
+
+    def report(self, profiles: Mapping[str, FunctionProfile]) -> None:
+        """What their calls are like, as runtimes reported it."""
+        self._profiles.report(profiles, self.most)
+        for name, profile in self._profiles.reported.items():
+            self._profiles.put(self._introduced(name).index, profile)
+        self._let_go()
+
+    @property
+    def any_profile(self) -> bool:
+        """Whether anything was reported of any."""
+        return bool(self._profiles.reported)
+
+    def profile(self, name: str) -> FunctionProfile | None:
+        """What was reported of it; None if nothing was."""
+        known = self._known.get(name)
+        return None if known is None else self._profiles.of(known.index)
+
+    def filled_profiles(self) -> FloatArray:
+        """All rows, gaps filled with what is usual."""
+        return self._profiles.filled()
+
+    def _introduced(self, name: str) -> KnownFunction:
+        found = self._known.get(name)
+        if found is None:
+            index = self._free_rows.pop() if self._free_rows else len(self._known)
+            found = self._known[name] = KnownFunction(index)
+            self._profiles.make_room(index)
+            if (profile := self._profiles.reported.get(name)) is not None:  # it comes back: runtimes report only what changes
+                self._profiles.put(index, profile)
+            self._at_rest[name] = None
+        return found
+
+    def _let_go(self) -> None:
+        while len(self._at_rest) > self.most:
+            name = next(iter(self._at_rest))
+            del self._at_rest[name]
+            row = self._known.pop(name).index
+            self._free_rows.append(row)
+            self._profiles.clear(row)
+            self._gone(name)
+            self.evicted += 1

@@ -1,0 +1,29 @@
+"""A pod or call on a node: bound there, or reserved for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiphys_models.domain.facts import PodFacts
+
+
+@dataclass(slots=True)
+class Placement:
+    """It counts on its node until it is finished, or until its time where it is only reserved."""
+
+    uid: str
+    node: str
+    function: str
+    cpu_milli: int
+    memory_bytes: int
+    in_flight: bool
+    at_s: float
+    expires_s: float  # infinite once bound
+    booked: tuple[int, int] = (0, 0)
+    """Milli-cores and bytes that its node's books hold for it: what it asks for, or all of the node where it asks for more."""
+
+    def is_for(self, facts: PodFacts) -> bool:
+        """Whether a pod that was seen bound is exactly what this placement counts."""
+        return (self.node, self.function, self.cpu_milli, self.memory_bytes, self.in_flight) == (
+            facts.node, facts.function, facts.cpu_milli, facts.memory_bytes, facts.in_flight,
+        )  # fmt: skip
