@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
-import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
@@ -21,7 +21,7 @@ from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_listener import HotListener, HotRoutes
-from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.http_protocol import BoundedServer, Front, open_listener
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
@@ -41,11 +41,11 @@ from tiphys_models.domain.clock import Clock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.logs import set_up
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.serving.bounds import REFUSALS, Bounds
 
 _log = logging.getLogger(__name__)
 _QUIET = dict.fromkeys(("uvicorn", "uvicorn.error", "asyncio"), logging.WARNING)
 
-_KEEP_ALIVE_S = 120  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
 _DRAIN_S = 5
 _NOTICE_S = 0.3  # readiness off before connections go
 _LONGEST_READING_AGE_S = 3600.0  # what a policy may ask for at most; the policy's own limit is applied to every decision
@@ -76,15 +76,6 @@ async def _serve(parts: Parts) -> int:
         return await parts.run()
 
 
-class _Server(uvicorn.Server):
-    """Signals are the process's business, not each listener's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Take none."""
-        yield
-
-
 class Parts:
     """Everything that runs, wired once."""
 
@@ -108,7 +99,7 @@ class Parts:
         self.health = Health(self._missing)
         self.tls: ServerTls | None = None
         self._jobs: list[Callable[[], Awaitable[None]]] = []
-        self._servers: list[tuple[_Server, socket.socket]] = []
+        self._servers: list[BoundedServer] = []
         self._hot: HotListener | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -132,7 +123,7 @@ class Parts:
         self.watchdog.start()
         calm_garbage_collection()
         jobs = [asyncio.ensure_future(job()) for job in (self.watchdog.beat, ticker.run, *self._jobs)]
-        serving = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
+        serving = [asyncio.ensure_future(server.serve()) for server in self._servers]
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopped, *jobs, *serving], return_when=asyncio.FIRST_COMPLETED)
@@ -141,7 +132,7 @@ class Parts:
             if stop.is_set():
                 _log.info("stopping")
                 await asyncio.sleep(_NOTICE_S)
-            for server, _ in self._servers:
+            for server in self._servers:
                 server.should_exit = True
             if self._hot is not None:
                 await self._hot.stop(_DRAIN_S)
@@ -205,8 +196,13 @@ class Parts:
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
             self.asked: await self._listen_hot(),
-            "status": self._listen(status, settings.status_host, settings.status_port),
-            "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
+            "status": self._listen(
+                status,
+                settings.status_host,
+                settings.status_port,
+                Front(replace(self._bounds, per_second=settings.status_requests_per_second), count=self._count_refused),
+            ),
+            "explain": self._listen(explained, "127.0.0.1", settings.explain_port, Front(self._bounds, count=self._count_refused)),
         }
         _log.info("listening", extra={"fields": {**addresses, "tls": self.tls is not None, "pid": os.getpid()}})
 
@@ -215,30 +211,25 @@ class Parts:
         listener = _bound(settings.host, settings.port)
         routes = HotRoutes(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
         self._hot = HotListener(routes)
-        await self._hot.start(listener, self.tls.context if self.tls is not None else None)
+        self._hot.start(listener, replace(self._bounds, loopback_is_free=True), self._context)
         return _url(listener, "https" if self.tls else "http")
 
-    def _listen(self, app: ASGIApp, host: str, port: int, tls: ServerTls | None = None) -> str:
+    def _listen(self, app: ASGIApp, host: str, port: int, front: Front) -> str:
         listener = _bound(host, port)
-        config = uvicorn.Config(
-            app,
-            http=counting_protocol(self._count_too_slow),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_DRAIN_S,
-            ssl_context_factory=(lambda config, default: tls.context) if tls is not None else None,
-        )
-        self._servers.append((_Server(config), listener))
-        return _url(listener, "https" if tls is not None else "http")
+        self._servers.append(BoundedServer(app, listener, front))
+        return _url(listener, "https" if front.tls() is not None else "http")
 
-    def _count_too_slow(self) -> None:
-        self.metrics.bad_requests["too-slow"].inc()
-        self.metrics.requests["408"].inc()
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(self._settings.max_connections, self._settings.max_connections_per_peer)
+
+    def _context(self) -> ssl.SSLContext | None:
+        """For the next connection of the listener that decides."""
+        return self.tls.context if self.tls is not None else None
+
+    def _count_refused(self, status: int) -> None:
+        self.metrics.bad_requests[REFUSALS.get(status, "not-http")].inc()
+        self.metrics.requests[str(status)].inc()
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -31,6 +31,13 @@ class Settings(BaseSettings):
     status_host: str = Field(default="0.0.0.0", description="Address of metrics, probes and the decision log.")  # noqa: S104
     status_port: Port = Field(default=8080, description="Port of metrics, probes and the decision log.")
     explain_port: Port = Field(default=8081, description="Port of explain, on 127.0.0.1 only: reached by port-forward.")
+    max_connections: int = Field(default=1_024, ge=8, le=65_536, description="Connections that each listener keeps at once.")
+    max_connections_per_peer: int = Field(
+        default=64, ge=1, le=65_536, description="Of one address; loopback is not held to it on the scheduler's listener."
+    )
+    status_requests_per_second: float = Field(
+        default=100.0, ge=0, le=1e6, description="Requests, and connections, of one address to the status listener; 0: no limit."
+    )
     scheduler_name: str = Field(default="tiphys", description="Pods that name another scheduler get neutral answers.")
     own_namespace: str = Field(default="", description="Namespace of this release: its pods are never placed by Tiphys.")
     snapshot: OptionalPath = Field(default=None, description="Snapshot file to answer from, instead of an API server.")

@@ -27,6 +27,7 @@ from tiphys_extender.watches import PolicySink
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.selector import LabelSelector
 from tiphys_models.placement.state import PlacementState
+from tiphys_models.serving.bounds import REFUSALS
 
 ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 POOL = {"tiphys.io/door": "calls"}
@@ -141,11 +142,11 @@ async def open_to_callers(binder: Binder, directory: Path, *, max_body_bytes: in
     tenants = Tenants(tenants_file(directory, **tenant), binder.metrics)
     app = make_binder_app(binder.placer, Replies(1_000_000), tenants, binder.metrics, max_body_bytes=max_body_bytes)
 
-    def too_slow() -> None:
-        binder.metrics.bad_requests["too-slow"].inc()
-        binder.metrics.requests["408"].inc()
+    def refused(status: int) -> None:
+        binder.metrics.bad_requests[REFUSALS.get(status, "not-http")].inc()
+        binder.metrics.requests[str(status)].inc()
 
-    async with listening(app, count=too_slow) as port:
+    async with listening(app, refused, max_body_bytes=max_body_bytes + 1_000) as port:
         yield port
 
 

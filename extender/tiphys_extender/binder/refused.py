@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tiphys_models.serving.bounds import REFUSALS
+
 STATUS = {
     "not-json": 400,
     "not-an-object": 400,
@@ -30,8 +32,8 @@ STATUS = {
     "standby": 503,
     "switched-off": 503,
 }
-CODES = ("200", "201", "408", *sorted({str(status) for status in STATUS.values()}))
-REASONS = (*STATUS, "too-slow", "disconnected")
+CODES = tuple(sorted({"200", "201", *map(str, STATUS.values()), *map(str, REFUSALS)}))
+REASONS = tuple(dict.fromkeys((*STATUS, *REFUSALS.values(), "not-http", "disconnected")))
 
 
 class Refused(Exception):

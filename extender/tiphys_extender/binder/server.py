@@ -15,6 +15,7 @@ from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
 from tiphys_extender.binder.replies import Replies
 from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
+from tiphys_extender.http_protocol import Front
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
@@ -27,6 +28,8 @@ from tiphys_models.domain.errors import InvalidInput
 
 _PERIOD_S = 0.5
 _MIB = 2**20
+_MARGIN_BYTES = 256 * 1024
+"""The application refuses a body that is too large in its own words; the protocol cuts what goes on after that."""
 
 
 def run_binder() -> int:
@@ -90,4 +93,5 @@ class BinderParts(Parts):
         app = make_binder_app(
             self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
         )
-        return self._listen(app, settings.host, settings.port, self.tls)
+        front = Front(self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused)
+        return self._listen(app, settings.host, settings.port, front)
