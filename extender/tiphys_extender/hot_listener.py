@@ -18,6 +18,7 @@ import httptools
 
 from tiphys_extender.answer import Answerer
 from tiphys_extender.metrics import Metrics
+from tiphys_extender.tls import handshake_failures
 from tiphys_extender.wire import BadRequest, encode_error
 from tiphys_models.serving.acceptor import Acceptor
 from tiphys_models.serving.bounds import (
@@ -82,7 +83,14 @@ class HotListener:
 
     def start(self, listener: socket.socket, bounds: Bounds, tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Accept connections from now on, each with the TLS context of its moment."""
-        self._acceptor = Acceptor(listener, lambda: HotConnection(self), Peers(bounds), tls=tls, on_refused=self._count_refused)
+        self._acceptor = Acceptor(
+            listener,
+            lambda: HotConnection(self),
+            Peers(bounds),
+            tls=tls,
+            on_refused=self._count_refused,
+            on_handshake_failed=handshake_failures(self.routes.metrics).tell,
+        )
         self._acceptor.start()
 
     async def stop(self, within_s: float) -> None:

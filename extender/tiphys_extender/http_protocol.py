@@ -199,6 +199,8 @@ class Front:
     """The context for the next handshake."""
     count: Callable[[int], None] = lambda status: None
     """Told of every refusal that the application does not hear of."""
+    handshake_failed: Callable[[BaseException, str], None] = lambda error, peer: None
+    """Told of every TLS handshake that fails, with the peer's address."""
 
 
 _KEEP_ALIVE_S = int(IDLE_LIMIT_S)  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
@@ -239,6 +241,7 @@ class BoundedServer(uvicorn.Server):
             Peers(self._front.bounds),
             tls=self._front.tls,
             on_refused=lambda: self._front.count(503),
+            on_handshake_failed=self._front.handshake_failed,
         )
         acceptor.start()
         self.servers = [acceptor]  # type: ignore[list-item]

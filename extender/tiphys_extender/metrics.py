@@ -11,6 +11,7 @@ from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.selection import CANDIDATES
 from tiphys_models.features.schema import NODE_READINGS
 from tiphys_models.serving.bounds import REFUSALS
+from tiphys_models.serving.certificates import HANDSHAKE_FAILURES
 
 KINDS = ("nodes", "pods", "policies", "plans", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
@@ -96,4 +97,10 @@ class Metrics:
         self.routes = {mode: routes.labels(mode) for mode in MODES}
         self.invalid_policies = gauge("invalid_policies", "Policy objects that cannot be obeyed.")
         self.certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "End of the served certificate; 0 without TLS.")
+        self.status_certificate_expiry = gauge(
+            "status_certificate_expiry_timestamp_seconds", "End of the status listener's certificate; 0 without TLS."
+        )
+        failed = counter("tls_handshake_failures_total", "Handshakes that failed, by reason.", "reason")
+        self.handshake_failures = {reason: failed.labels(reason) for reason in HANDSHAKE_FAILURES}
+        self.last_scrape = gauge("last_scrape_timestamp_seconds", "When /metrics was last read before this; 0: never.")
         self.loop_lag = gauge("loop_lag_seconds", "Longest delay of the event loop since the last tick.")

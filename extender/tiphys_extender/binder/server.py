@@ -21,6 +21,7 @@ from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.service import StreamService
+from tiphys_extender.tls import handshake_failures
 from tiphys_extender.watches import CountingSink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
@@ -93,5 +94,5 @@ class BinderParts(Parts):
         app = make_binder_app(
             self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
         )
-        front = Front(self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused)
+        front = Front(self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell)
         return self._listen(app, settings.host, settings.port, front)

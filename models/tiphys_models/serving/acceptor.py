@@ -41,9 +41,10 @@ class Acceptor:
         *,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         on_refused: Callable[[], None] = lambda: None,
+        on_handshake_failed: Callable[[BaseException, str], None] = lambda error, peer: None,
     ) -> None:
         self._listener, self._make, self._tls = listener, make, tls
-        self._peers, self._on_refused = peers, on_refused
+        self._peers, self._on_refused, self._on_handshake_failed = peers, on_refused, on_handshake_failed
         self._connections: dict[Slot, Guarded] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -121,6 +122,8 @@ class Acceptor:
             connection.close()
             if not isinstance(error, OSError):  # TLS errors and time-outs are: a stranger's handshake is not worth a line in the log
                 raise
+            if context is not None:
+                self._on_handshake_failed(error, slot.peer)
             return
         if not slot.over:
             slot.cut_by(transport.abort)
