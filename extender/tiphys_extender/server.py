@@ -26,11 +26,11 @@ from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
-from tiphys_extender.settings import Settings, read_settings
+from tiphys_extender.settings import PREFIX, Settings, read_settings
 from tiphys_extender.snapshot_source import load_snapshot
-from tiphys_extender.status_app import Health, Page, make_explain_app, make_status_app
+from tiphys_extender.status_app import Health, Page, StatusTokens, make_explain_app, make_status_app
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.tls import ServerTls
+from tiphys_extender.tls import ServerTls, StatusTls, handshake_failures
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
 from tiphys_models.artifacts.shipped import WEIGHTS
@@ -41,6 +41,7 @@ from tiphys_models.domain.clock import Clock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.logs import set_up
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.bounds import REFUSALS, Bounds
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class Parts:
         self.watches: Watches | None = None
         self.health = Health(self._missing)
         self.tls: ServerTls | None = None
+        self.status_tls: StatusTls | None = None
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._servers: list[BoundedServer] = []
         self._hot: HotListener | None = None
@@ -109,6 +111,8 @@ class Parts:
         await self._open_sources(stack)
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
             self.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, self.metrics)
+        if settings.status_tls_cert_file is not None and settings.status_tls_key_file is not None:
+            self.status_tls = StatusTls(settings.status_tls_cert_file, settings.status_tls_key_file, self.metrics)
         await self._open_listeners()
 
     async def run(self) -> int:
@@ -118,7 +122,8 @@ class Parts:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         ticker = Ticker(self.world, self.decisions, self.metrics, self.models, self.answerer, self.watchdog, self._clock)
-        ticker.watches, ticker.tls, ticker.file = self.watches, self.tls, self.file
+        ticker.watches, ticker.file = self.watches, self.file
+        ticker.certificates = [tls for tls in (self.tls, self.status_tls) if tls is not None]
         await ticker.tick()
         self.watchdog.start()
         calm_garbage_collection()
@@ -191,7 +196,7 @@ class Parts:
     async def _open_listeners(self) -> None:
         settings = self._settings
         status = make_status_app(
-            self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle, self._pages()
+            self.metrics, self.health, self.decisions, self.models, status_tokens(settings), self.answerer.settle, self._pages()
         )
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
@@ -200,7 +205,12 @@ class Parts:
                 status,
                 settings.status_host,
                 settings.status_port,
-                Front(replace(self._bounds, per_second=settings.status_requests_per_second), count=self._count_refused),
+                Front(
+                    replace(self._bounds, per_second=settings.status_requests_per_second),
+                    tls=lambda: self.status_tls.context if self.status_tls is not None else None,
+                    count=self._count_refused,
+                    handshake_failed=handshake_failures(self.metrics).tell,
+                ),
             ),
             "explain": self._listen(explained, "127.0.0.1", settings.explain_port, Front(self._bounds, count=self._count_refused)),
         }
@@ -230,6 +240,14 @@ class Parts:
     def _count_refused(self, status: int) -> None:
         self.metrics.bad_requests[REFUSALS.get(status, "not-http")].inc()
         self.metrics.requests[str(status)].inc()
+
+
+def status_tokens(settings: Settings) -> StatusTokens:
+    """One purpose's own token, and the one that is for all."""
+    return StatusTokens(
+        BearerTokens(f"{PREFIX}DECISIONS_TOKEN_FILE or {PREFIX}TOKEN_FILE", settings.decisions_token_file, settings.token_file),
+        BearerTokens(f"{PREFIX}LOADS_TOKEN_FILE or {PREFIX}TOKEN_FILE", settings.loads_token_file, settings.token_file),
+    )
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -53,7 +53,15 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2_000_000, ge=1_000, description="Larger requests are refused with 413.")
     max_names: int = Field(default=6_000, ge=2, description="More candidates than that get a neutral answer.")
     expose_floor: bool = Field(default=False, description="Serve POST /floor, which benchmarks compare with.")
-    token_file: OptionalPath = Field(default=None, description="Bearer token of the decision log; unset: those routes answer 403.")
+    token_file: OptionalPath = Field(
+        default=None,
+        description="Bearer tokens for all purposes, one a line; better one file a purpose. Without either those routes answer 403.",
+    )
+    decisions_token_file: OptionalPath = Field(default=None, description="Bearer tokens for decisions, models and summaries.")
+    loads_token_file: OptionalPath = Field(default=None, description="Bearer tokens for loads, accepted of other binders and sent to them.")
+    status_tls_cert_file: OptionalPath = Field(default=None, description="Certificate of the status listener; unset: plain HTTP.")
+    status_tls_key_file: OptionalPath = Field(default=None, description="Its key.")
+    status_ca_file: OptionalPath = Field(default=None, description="CA of other status listeners, asked as https; unset: the system's.")
     decision_log_dir: OptionalPath = Field(default=None, description="Where decisions survive a restart of the container.")
     decision_log_max: int = Field(default=20_000, ge=10, le=1_000_000, description="How many decisions are kept.")
     switch_configmap: str = Field(default="tiphys-switch", description="ConfigMap in the own namespace; data.enabled=false stops Tiphys.")
@@ -73,6 +81,8 @@ def read_settings() -> Settings:
         raise wrong_variable(error, PREFIX) from error
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise InvalidInput(f"set both {PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE, or neither")
+    if (settings.status_tls_cert_file is None) != (settings.status_tls_key_file is None):
+        raise InvalidInput(f"set both {PREFIX}STATUS_TLS_CERT_FILE and {PREFIX}STATUS_TLS_KEY_FILE, or neither")
     if settings.tls_client_ca_file is not None and settings.tls_cert_file is None:
         raise InvalidInput(f"{PREFIX}TLS_CLIENT_CA_FILE needs {PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE")
     if settings.prometheus_url and settings.readings_file is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +21,11 @@ from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
 from tiphys_models.features.calls import PROFILE_QUANTITIES
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.bounds import Bounds, Peers
 
 _MAX_PAGE = 5_000
+LOADS_PATH = "/v1/bindings/loads"
 
 
 class Health:
@@ -38,6 +41,35 @@ class Health:
             return "stopping"
         missing = self._missing()
         return f"waiting for the first list of {', '.join(missing)}" if missing else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTokens:
+    """Who may read what is not for everybody."""
+
+    decisions: BearerTokens
+    """Decisions, models and summaries: the operator's."""
+    loads: BearerTokens
+    """What is bound: that of binders at other access sites."""
+
+
+class Exposition:
+    """The text of /metrics. Making it takes milliseconds that decisions wait for: whoever asks too often reads that of a second ago."""
+
+    _PER_SECOND = 1.0
+    _BURST = 10.0
+
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._made = Peers(Bounds(per_second=self._PER_SECOND, burst=self._BURST), now_s)
+        self._text = b""
+
+    def read(self) -> bytes:
+        """As fresh as it may be."""
+        if self._made.spend("") or not self._text:
+            self._text = generate_latest(self._metrics.registry)
+        self._metrics.last_scrape.set_to_current_time()
+        return self._text
 
 
 class _Json(Response):
@@ -71,26 +103,24 @@ def make_status_app(
     health: Health,
     decisions: DecisionLog,
     models: ModelStore,
-    token_file: Path | None,
+    tokens: StatusTokens,
     settle: Settle = _nothing,
     pages: Mapping[str, Page] | None = None,
 ) -> FastAPI:
-    """Metrics, probes and the decision log; and other pages for whoever has the token."""
+    """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
     app = _app(settle)
+    exposition = Exposition(metrics)
 
-    def authorised(authorization: Annotated[str, Header()] = "") -> None:
-        if token_file is None:
-            raise HTTPException(403, "no token is configured: set TIPHYS_EXTENDER_TOKEN_FILE")
-        try:
-            token = token_file.read_text().strip()  # read again: secrets are rotated in place
-        except OSError:
-            raise HTTPException(403, "the token file cannot be read") from None
-        if not token or not hmac.compare_digest(authorization.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token as Authorization: Bearer")
+    def holder_of(purpose: BearerTokens) -> Any:
+        def authorised(authorization: Annotated[str, Header()] = "") -> None:
+            if (refusal := purpose.refusal(authorization)) is not None:
+                raise HTTPException(*refusal)
+
+        return Depends(authorised)
 
     @app.get("/metrics")
     async def read_metrics() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition.read(), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -101,16 +131,17 @@ def make_status_app(
         problem = health.problem()
         return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
 
-    @app.get("/v1/decisions", dependencies=[Depends(authorised)])
+    @app.get("/v1/decisions", dependencies=[holder_of(tokens.decisions)])
     async def read_decisions(after: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 1_000) -> Response:
         return _Json(decisions.after(after, limit))
 
-    @app.get("/v1/models", dependencies=[Depends(authorised)])
+    @app.get("/v1/models", dependencies=[holder_of(tokens.decisions)])
     async def read_models() -> Response:
         return _Json({"items": models.describe()})
 
     for path, page in (pages or {}).items():
-        app.add_api_route(path, _served(page), dependencies=[Depends(authorised)])
+        purpose = tokens.loads if path == LOADS_PATH else tokens.decisions
+        app.add_api_route(path, _served(page), dependencies=[holder_of(purpose)])
     return app
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from tiphys_extender.answer import Answerer
 from tiphys_extender.decide import World
@@ -11,10 +12,10 @@ from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
-from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
 from tiphys_models.domain.clock import Clock
+from tiphys_models.serving.certificates import ServerCertificates
 
 _PERIOD_S = 0.5
 _TICKS_PER_RESCAN = 4
@@ -36,7 +37,7 @@ class Ticker:
         self._world, self._decisions, self._metrics, self._models = world, decisions, metrics, models
         self._answerer, self._watchdog, self._clock = answerer, watchdog, clock
         self.watches: Watches | None = None
-        self.tls: ServerTls | None = None
+        self.certificates: Sequence[ServerCertificates] = ()
         self.file: DecisionFile | None = None
         self._ticks = 0
 
@@ -59,8 +60,8 @@ class Ticker:
             self.watches.publish()
         if self._ticks % _TICKS_PER_RESCAN == 0:
             await self._models.rescan()
-            if self.tls is not None:
-                self.tls.reload_if_changed()
+            for certificates in self.certificates:
+                certificates.reload_if_changed()
         await self.flush()
         self._ticks += 1
 

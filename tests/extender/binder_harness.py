@@ -33,8 +33,8 @@ ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 POOL = {"tiphys.io/door": "calls"}
 TOKEN = "a-token-of-the-platform"
 OTHER_TOKEN = "a-token-of-somebody-else"
-PLATFORM = Tenant("platform", b"", frozenset({"default"}), None)
-OTHER = Tenant("other", b"", frozenset({"elsewhere"}), None)
+PLATFORM = Tenant("platform", (), frozenset({"default"}), None)
+OTHER = Tenant("other", (), frozenset({"elsewhere"}), None)
 
 
 def node_object(name: str, labels: dict[str, str] | None = None, cpu: str = "8", memory: str = "16Gi", **changes: Any) -> dict[str, Any]:

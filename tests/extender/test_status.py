@@ -10,14 +10,16 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.extender.harness import Extender, connected, listening, untrained
-from tiphys_extender.status_app import Health, make_explain_app, make_status_app
+from tiphys_extender.status_app import Health, StatusTokens, make_explain_app, make_status_app
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.serving.bearer import BearerTokens
 
 
 def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[FastAPI, Health]:
     health = Health(lambda: missing)
-    return make_status_app(extender.metrics, health, extender.decisions, extender.models, token_file), health
+    tokens = BearerTokens("TIPHYS_EXTENDER_TOKEN_FILE", token_file)
+    return make_status_app(extender.metrics, health, extender.decisions, extender.models, StatusTokens(tokens, tokens)), health
 
 
 async def test_readiness_names_what_is_missing_and_goes_before_the_process_does() -> None:

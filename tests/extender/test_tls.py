@@ -176,7 +176,9 @@ async def test_an_authority_that_was_removed_is_refused_from_the_next_handshake_
     assert extender.counted("tls_handshake_failures_total", reason="untrusted") == 1
 
 
-async def test_nobody_resumes_a_session_and_so_skips_showing_a_certificate(tmp_path: Path, authorities: tuple[trustme.CA, trustme.CA]) -> None:
+async def test_nobody_resumes_a_session_and_so_skips_showing_a_certificate(
+    tmp_path: Path, authorities: tuple[trustme.CA, trustme.CA]
+) -> None:
     server_ca, client_ca = authorities
     files = Files(tmp_path)
     files.serve(server_ca)

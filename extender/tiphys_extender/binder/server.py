@@ -94,5 +94,7 @@ class BinderParts(Parts):
         app = make_binder_app(
             self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
         )
-        front = Front(self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell)
+        front = Front(
+            self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell
+        )
         return self._listen(app, settings.host, settings.port, front)

@@ -132,3 +132,30 @@ def _expiry_s(cert_file: Path) -> float:
     # the decoder of the standard library's own tests: nothing public reads a certificate that is not a peer's
     decoded: dict[str, Any] = ssl._ssl._test_decode_cert(str(cert_file))  # type: ignore[attr-defined]
     return datetime.strptime(decoded["notAfter"], _EXPIRY_FORMAT).replace(tzinfo=UTC).timestamp()
+
+
+class TrustedAuthority:
+    """Whom we believe when we ask a status listener over TLS: a CA of our own, read again when its file changes, or those of the system."""
+
+    def __init__(self, ca_file: Path | None) -> None:
+        self._ca_file = ca_file
+        self._stamp: tuple[int, int, int] | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext | bool:
+        """As aiohttp wants it; OSError (ssl.SSLError is one) if the file cannot be used and never could."""
+        if self._ca_file is None:
+            return True
+        try:
+            info = self._ca_file.stat()
+            stamp = info.st_mtime_ns, info.st_size, info.st_ino
+            if stamp != self._stamp:
+                self._context = ssl.create_default_context(cafile=str(self._ca_file))
+                self._stamp = stamp
+        except OSError as error:
+            if self._context is None:
+                raise
+            _log.warning("CA not reloaded, the last one stays", extra={"fields": {"file": str(self._ca_file), "why": str(error)}})
+        if self._context is None:
+            raise OSError(f"cannot use {self._ca_file}")
+        return self._context
