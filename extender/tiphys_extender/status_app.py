@@ -22,7 +22,7 @@ from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
 from tiphys_models.features.calls import PROFILE_QUANTITIES
 from tiphys_models.serving.bearer import BearerTokens
-from tiphys_models.serving.bounds import Bounds, Peers
+from tiphys_models.serving.exposition import Exposition
 
 _MAX_PAGE = 5_000
 LOADS_PATH = "/v1/bindings/loads"
@@ -51,25 +51,6 @@ class StatusTokens:
     """Decisions, models and summaries: the operator's."""
     loads: BearerTokens
     """What is bound: that of binders at other access sites."""
-
-
-class Exposition:
-    """The text of /metrics. Making it takes milliseconds that decisions wait for: whoever asks too often reads that of a second ago."""
-
-    _PER_SECOND = 1.0
-    _BURST = 10.0
-
-    def __init__(self, metrics: Metrics, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._metrics = metrics
-        self._made = Peers(Bounds(per_second=self._PER_SECOND, burst=self._BURST), now_s)
-        self._text = b""
-
-    def read(self) -> bytes:
-        """As fresh as it may be."""
-        if self._made.spend("") or not self._text:
-            self._text = generate_latest(self._metrics.registry)
-        self._metrics.last_scrape.set_to_current_time()
-        return self._text
 
 
 class _Json(Response):
@@ -109,7 +90,7 @@ def make_status_app(
 ) -> FastAPI:
     """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
     app = _app(settle)
-    exposition = Exposition(metrics)
+    exposition = Exposition(lambda: generate_latest(metrics.registry), metrics.last_scrape.set_to_current_time)
 
     def holder_of(purpose: BearerTokens) -> Any:
         def authorised(authorization: Annotated[str, Header()] = "") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tiphys_models.api.inference_site import SITES_PATH, InferenceSiteStatus
@@ -17,6 +17,7 @@ from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.reflector import Reflector, Sink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
+from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.binding.cluster import BindingCluster, Objects, Seen
 from tiphys_operator.binding.endpoints import SLICES_PATH, SliceSink
 from tiphys_operator.binding.metrics import BindingError
@@ -49,6 +50,7 @@ class BindingOptions:
     """Where this operator stands: measured delays are from there. Empty: probes only tell who answers."""
     binder_urls: tuple[str, ...] = ()
     token_file: Path | None = None
+    authority: TrustedAuthority = field(default_factory=lambda: TrustedAuthority(None))
 
 
 class BindingLoop:
@@ -61,7 +63,7 @@ class BindingLoop:
         self._cluster = BindingCluster(self._changed.set)
         self._slices = SliceSink(self._changed.set)
         self._slices_synced: asyncio.Event | None = None
-        self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock)
+        self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock, options.authority)
         self._probes = Probes()
         self._prober = Prober(self._probes, self._metrics, clock, self._changed.set)
         self._tasks: list[asyncio.Task[None]] = []
