@@ -36,7 +36,7 @@ class Settings(BaseSettings):
         default=64, ge=1, le=65_536, description="Of one address; loopback is not held to it on the scheduler's listener."
     )
     status_requests_per_second: float = Field(
-        default=100.0, ge=0, le=1e6, description="Requests, and connections, of one address to the status listener; 0: no limit."
+        default=20.0, ge=0, le=1e6, description="Requests, and connections, of one address to the status listener; 0: no limit."
     )
     scheduler_name: str = Field(default="tiphys", description="Pods that name another scheduler get neutral answers.")
     own_namespace: str = Field(default="", description="Namespace of this release: its pods are never placed by Tiphys.")

@@ -13,6 +13,7 @@ import orjson
 from fastapi import Depends, FastAPI, Header, HTTPException, Query
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
@@ -87,7 +88,7 @@ def make_status_app(
     tokens: StatusTokens,
     settle: Settle = _nothing,
     pages: Mapping[str, Page] | None = None,
-) -> FastAPI:
+) -> ASGIApp:
     """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
     app = _app(settle)
     exposition = Exposition(lambda: generate_latest(metrics.registry), metrics.last_scrape.set_to_current_time)
@@ -98,19 +99,6 @@ def make_status_app(
                 raise HTTPException(*refusal)
 
         return Depends(authorised)
-
-    @app.get("/metrics")
-    async def read_metrics() -> Response:
-        return Response(exposition.read(), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return Response("ok", media_type="text/plain")
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        problem = health.problem()
-        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
 
     @app.get("/v1/decisions", dependencies=[holder_of(tokens.decisions)])
     async def read_decisions(after: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 1_000) -> Response:
@@ -123,7 +111,39 @@ def make_status_app(
     for path, page in (pages or {}).items():
         purpose = tokens.loads if path == LOADS_PATH else tokens.decisions
         app.add_api_route(path, _served(page), dependencies=[holder_of(purpose)])
-    return app
+
+    def read_metrics() -> Response:
+        settle()
+        return Response(exposition.read(), media_type=CONTENT_TYPE_LATEST)
+
+    def healthz() -> Response:
+        return Response("ok", media_type="text/plain")
+
+    def readyz() -> Response:
+        problem = health.problem()
+        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+
+    return _Open({"/metrics": read_metrics, "/healthz": healthz, "/readyz": readyz}, app)
+
+
+class _Open:
+    """Pages for everybody, and for the others the application behind it.
+
+    These are what a stranger may have made again and again while decisions wait: without a framework they cost a fifth.
+    """
+
+    def __init__(self, pages: Mapping[str, Callable[[], Response]], others: ASGIApp) -> None:
+        self._pages, self._others = pages, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        page = self._pages.get(scope["path"])
+        if page is None:
+            await self._others(scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD"):
+            await page()(scope, receive, send)
+        else:
+            await Response('{"detail":"Method Not Allowed"}', 405, {"allow": "GET"}, "application/json")(scope, receive, send)
 
 
 def _served(page: Page) -> Callable[[int], Awaitable[Response]]:

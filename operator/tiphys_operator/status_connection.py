@@ -22,7 +22,7 @@ class StatusConnection(RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type] - as aiohttp's own runner hands it on
+            access_log=None,  # type: ignore[arg-type]  # as aiohttp's own runner hands it on
             keepalive_timeout=IDLE_LIMIT_S,
             lingering_time=RECEIPT_LIMIT_S,
             max_headers=HEADERS,

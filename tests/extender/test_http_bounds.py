@@ -258,3 +258,33 @@ def test_a_place_that_is_left_twice_is_counted_once() -> None:
     slot.leave()
     slot.leave()
     assert peers.open == 1
+
+
+async def test_an_honest_peer_that_queues_behind_a_flood_is_served_within_a_second() -> None:
+    async with status_like(Bounds(per_second=1, burst=1)) as (port, refused):
+        flood = [socket.socket() for _ in range(500)]
+        for connection in flood:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                connection.connect(("127.0.0.1", port))
+        honest = socket.socket()
+        honest.bind(("127.0.0.3", 0))
+        honest.setblocking(False)
+        async with asyncio.timeout(1):
+            await asyncio.get_running_loop().sock_connect(honest, ("127.0.0.1", port))
+            reader, writer = await asyncio.open_connection(sock=honest)
+            writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).endswith(b"hello")
+        writer.close()
+        for connection in flood:
+            connection.close()
+        assert refused(503) > 400
+
+
+async def test_listeners_share_nothing_when_one_is_flooded() -> None:
+    async with status_like(Bounds(per_second=1, burst=1)) as (port, _), hot() as (scheduler, _):
+        for _ in range(20):
+            async with connected(port):
+                pass
+        async with connected(scheduler) as connection:
+            assert (await connection.post(b"{}"))[0] == 400

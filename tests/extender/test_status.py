@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import ASGIApp
 
 from tests.extender.harness import Extender, connected, listening, untrained
 from tiphys_extender.status_app import Health, StatusTokens, make_explain_app, make_status_app
@@ -16,7 +16,7 @@ from tiphys_models.features.calls import FunctionProfile
 from tiphys_models.serving.bearer import BearerTokens
 
 
-def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[FastAPI, Health]:
+def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[ASGIApp, Health]:
     health = Health(lambda: missing)
     tokens = BearerTokens("TIPHYS_EXTENDER_TOKEN_FILE", token_file)
     return make_status_app(extender.metrics, health, extender.decisions, extender.models, StatusTokens(tokens, tokens)), health

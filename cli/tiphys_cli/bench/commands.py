@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tiphys_cli.bench import binder as binder_bench
 from tiphys_cli.bench import extender as extender_bench
+from tiphys_cli.bench import flood as flood_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
 from tiphys_cli.bench.documents import check as check_documents
 from tiphys_cli.bench.documents import markdown, printed, rewrite
@@ -42,15 +43,27 @@ Docs = Annotated[
 
 
 @bench_app.command()
-def extender(json: Json = False, quick: Quick = False, out: Out = None, check: Check = False, seeds: Seeds = "0") -> None:
+def extender(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Seeds = "0",
+    flood: Annotated[bool, typer.Option("--flood", help="instead: calls with a flood on the status port, beside calls without")] = False,
+) -> None:
     """What one prioritize call costs with FaaSRank on, beside the floor of the same server."""
 
     def work(tell: Callable[[str], None]) -> Result:
         chosen = parse_numbers(seeds, "seeds", least=0)
+        if flood:
+            return flood_bench.run(flood_bench.Plan.quickly(chosen) if quick else flood_bench.Plan(seeds=chosen), tell)
         return extender_bench.run(extender_bench.Plan.quickly(chosen) if quick else extender_bench.Plan(seeds=chosen), tell)
 
     result = _guarded(work)
     rows = result.rows
+    if flood:
+        _finish(result, json=json, out=out, check=check, plots={})
+        return
     bars = Bars(
         "One prioritize call: median, FaaSRank beside the floor",
         "ms",

@@ -14,9 +14,12 @@ from typing import Protocol
 
 from tiphys_models.serving.bounds import HANDSHAKE_LIMIT_S, Peers, Slot, refusal
 
-_AT_ONCE = 16
-_REST_S = 0.01
-"""After turning somebody away, and when the process has no file descriptors left."""
+_AT_ONCE = 8
+_REST_S = 0.005
+"""After turning somebody away: 1,600 a second at most, so that honest peers who queue behind a flood wait for milliseconds, and what else
+the loop does hardly at all."""
+_STARVED_S = 0.1
+"""When the process has no file descriptors left."""
 _SWEEP_S = 0.25
 _TOO_MANY = refusal(503)
 
@@ -70,25 +73,28 @@ class Acceptor:
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def _accept(self) -> None:
+        refused = False
         for _ in range(_AT_ONCE):
             try:
                 connection, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError:  # no descriptors or no memory: trying again at once would be all that this process does
                 self._on_refused()
-                self._rest()
+                self._rest(_STARVED_S)
                 return
             slot = self._peers.admit(str(address[0]))
             if slot is None:
                 self._refuse(connection)
-                self._rest()
-                return
+                refused = True
+                continue
             connection.setblocking(False)
             task = asyncio.get_running_loop().create_task(self._connect(connection, slot))
             slot.cut_by(task.cancel)
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
+        if refused:
+            self._rest(_REST_S)
 
     def _refuse(self, connection: socket.socket) -> None:
         self._on_refused()
@@ -98,10 +104,10 @@ class Acceptor:
                 connection.send(_TOO_MANY)
             connection.close()
 
-    def _rest(self) -> None:
+    def _rest(self, for_s: float) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener.fileno())
-        self._timers["rest"] = loop.call_later(_REST_S, lambda: loop.add_reader(self._listener.fileno(), self._accept))
+        self._timers["rest"] = loop.call_later(for_s, lambda: loop.add_reader(self._listener.fileno(), self._accept))
 
     async def _connect(self, connection: socket.socket, slot: Slot) -> None:
         guarded: list[Guarded] = []

@@ -56,7 +56,7 @@ class Bounds:
     connections_a_peer: int = 64
     per_second: float = 0.0
     """Requests, and connections, that one peer may begin in a second; 0: as many as it likes."""
-    burst: float = 200.0
+    burst: float = 100.0
     """How many of them at once, after a pause."""
     loopback_is_free: bool = False
     """Whether peers of the same pod are held to the total only: a scheduler keeps as many connections as it likes."""
