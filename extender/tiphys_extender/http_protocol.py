@@ -205,6 +205,8 @@ class Front:
 
 _KEEP_ALIVE_S = int(IDLE_LIMIT_S)  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
 _DRAIN_S = 5
+_STATUS_BACKLOG = 256
+"""So many wait to be turned away before a probe is looked at: a quarter of a second."""
 
 
 class BoundedServer(uvicorn.Server):
@@ -235,6 +237,10 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept from now on."""
+        if self._front.max_body_bytes <= BODY_BYTES:
+            # what waits unread in the kernel is thrown away on our time: megabytes take a millisecond
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HEAD_BYTES)
+            self._listener.listen(_STATUS_BACKLOG)
         acceptor = Acceptor(
             self._listener,
             self._connection,

@@ -35,6 +35,8 @@ class Health:
     def __init__(self, missing: Callable[[], tuple[str, ...]]) -> None:
         self._missing = missing
         self.stopping = False
+        self.scraped_s = 0.0
+        """When /metrics was last read; 0: never."""
 
     def problem(self) -> str:
         """Why not; empty when ready."""
@@ -91,7 +93,12 @@ def make_status_app(
 ) -> ASGIApp:
     """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
     app = _app(settle)
-    exposition = Exposition(lambda: generate_latest(metrics.registry), metrics.last_scrape.set_to_current_time)
+
+    def scraped() -> None:
+        health.scraped_s = time.time()
+        metrics.last_scrape.set(health.scraped_s)
+
+    exposition = Exposition(lambda: generate_latest(metrics.registry), scraped)
 
     def holder_of(purpose: BearerTokens) -> Any:
         def authorised(authorization: Annotated[str, Header()] = "") -> None:
@@ -189,6 +196,8 @@ def make_explain_app(
                 "models": models.describe(),
                 "decisions": {"first": decisions.first, "last": decisions.last, "kept": len(decisions)},
                 "since": started_s,
+                "now": time.time(),
+                "lastScrape": health.scraped_s,
                 "torchImported": "torch" in sys.modules,
                 "peakMemoryBytes": _peak_memory_bytes(),
             }

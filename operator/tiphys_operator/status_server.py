@@ -14,7 +14,7 @@ from aiohttp import web
 from tiphys_models.api.scaling_transition import PAGE_MAX, TRANSITIONS_PATH
 from tiphys_models.serving.acceptor import Acceptor
 from tiphys_models.serving.bearer import BearerTokens
-from tiphys_models.serving.bounds import REFUSALS, Bounds, Peers
+from tiphys_models.serving.bounds import HEAD_BYTES, REFUSALS, Bounds, Peers
 from tiphys_models.serving.certificates import HandshakeFailures, ServerCertificates
 from tiphys_models.serving.exposition import Exposition
 from tiphys_operator.health import Health
@@ -65,6 +65,7 @@ class StatusServer:
     async def __aenter__(self) -> Self:
         await self._runner.setup()
         listener = socket.create_server((self._host, self.port), family=socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HEAD_BYTES)
         self.port = listener.getsockname()[1]
         self._acceptor = Acceptor(
             listener,

@@ -48,6 +48,7 @@ WANTED_MODES = {
     "no-scaling",
     "binding",
     "no-binding",
+    "status-tls",
 }
 
 
