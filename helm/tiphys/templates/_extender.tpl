@@ -101,7 +101,7 @@
   value: {{ .root.Values.extender.prometheus.nodeLabel | quote }}
 - name: TIPHYS_EXTENDER_MODELS_DIR
   value: /models
-{{ include "tiphys.tokenEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER" "purposes" .purposes) }}
+{{ include "tiphys.tokenEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER" "purposes" .purposes) | trim }}
 {{ include "tiphys.statusEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER") }}
 - name: TIPHYS_EXTENDER_DECISION_LOG_DIR
   value: /var/lib/tiphys
