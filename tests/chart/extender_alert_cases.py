@@ -132,7 +132,7 @@ EXTENDER_CASES: dict[str, Case] = {
     "TiphysClientCertificateExpired": Case(
         {f'tiphys_extender_tls_handshake_failures_total{{{AT},reason="expired"}}': "0+1x60"},
         "30m",
-        "15 handshakes in 15 minutes were refused for it: the scheduler, or a caller of the binder, gets no answers.",
+        "15 handshakes in 15 minutes were refused: the scheduler, or a caller of the binder, gets no answers.",
         {
             f'tiphys_extender_tls_handshake_failures_total{{{AT},reason="expired"}}': "3x60",
             f'tiphys_binder_tls_handshake_failures_total{{{AT},reason="untrusted"}}': "0+1x60",

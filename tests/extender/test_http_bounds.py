@@ -173,7 +173,8 @@ async def test_a_peer_that_never_takes_a_long_answer_is_cut(monkeypatch: pytest.
 async def test_requests_sent_far_ahead_of_their_answers_end_the_connection() -> None:
     async with status_like() as (port, refused), connected(port) as connection:
         connection.writer.write(b"GET / HTTP/1.1\r\n\r\n" * 5_000)
-        await connection.closed(within_s=2)
+        with contextlib.suppress(ConnectionError):  # what it had sent unread makes the end abrupt
+            await connection.closed(within_s=2)
         assert refused(429) == 1
 
 
@@ -262,7 +263,7 @@ def test_a_place_that_is_left_twice_is_counted_once() -> None:
 
 async def test_an_honest_peer_that_queues_behind_a_flood_is_served_within_a_second() -> None:
     async with status_like(Bounds(per_second=1, burst=1)) as (port, refused):
-        flood = [socket.socket() for _ in range(500)]
+        flood = [socket.socket() for _ in range(300)]
         for connection in flood:
             connection.setblocking(False)
             with contextlib.suppress(BlockingIOError):
@@ -278,7 +279,7 @@ async def test_an_honest_peer_that_queues_behind_a_flood_is_served_within_a_seco
         writer.close()
         for connection in flood:
             connection.close()
-        assert refused(503) > 400
+        assert refused(503) > 250
 
 
 async def test_listeners_share_nothing_when_one_is_flooded() -> None:

@@ -177,7 +177,7 @@ def _extender() -> list[Alert]:
             'increase(tiphys_extender_tls_handshake_failures_total{reason="expired"}[15m]) > 0 '
             'or increase(tiphys_binder_tls_handshake_failures_total{reason="expired"}[15m]) > 0',
             "Somebody asks with a certificate that has expired",
-            "{{ $value | humanize }} handshakes in 15 minutes were refused for it: the scheduler, or a caller of the binder, gets no answers.",
+            "{{ $value | humanize }} handshakes in 15 minutes were refused: the scheduler, or a caller of the binder, gets no answers.",
         ),
         Alert(
             "TiphysExtenderDecisionLogDropping",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
@@ -94,7 +95,9 @@ class BinderParts(Parts):
         app = make_binder_app(
             self.placer, self.replies, self.tenants, self._binder_metrics, max_body_bytes=settings.max_body_bytes, streams=streams
         )
+        # who may forward a port to the pod is let in over loopback: no stranger's address is
+        bounds = replace(self._bounds, loopback_is_free=True)
         front = Front(
-            self._bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell
+            bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell
         )
         return self._listen(app, settings.host, settings.port, front)

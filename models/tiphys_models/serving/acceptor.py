@@ -1,6 +1,7 @@
 """Accepting connections by hand, so that who is too many is turned away before TLS, parser or task cost anything.
 
-An event loop's own server takes all that wait in one go: ten thousand connections a second then keep it from everything else.
+An event loop's own server takes all that wait in one go: ten thousand connections a second then keep it from everything else. Here a
+thread accepts and turns away. It works in the kernel nearly all of its time, and the loop hears only of whom it lets in.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from tiphys_models.serving.bounds import HANDSHAKE_LIMIT_S, Peers, Slot, refusal
 
-_AT_ONCE = 16
-_REFUSED_AT_ONCE = 2
+_REFUSED_AT_ONCE = 4
 _REST_S = 0.002
-"""After turning somebody away: a thousand a second at most, two at a time, so that honest peers who queue behind a flood wait for a second
-at worst, and what else the loop does for a tenth of a millisecond."""
+"""After turning so many away: two thousand a second at most, so that a flood costs little and who queues behind it hardly waits."""
 _STARVED_S = 0.1
 """When the process has no file descriptors left."""
 _SWEEP_S = 0.25
@@ -51,21 +51,25 @@ class Acceptor:
         self._peers, self._on_refused, self._on_handshake_failed = peers, on_refused, on_handshake_failed
         self._connections: dict[Slot, Guarded] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = threading.Event()
+        self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
         """Accept connections from now on."""
-        self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        self._loop = asyncio.get_running_loop()
+        self._listener.setblocking(True)
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
         self._sweep()
 
     def close(self) -> None:
         """Accept no more; what is connected stays."""
-        if self._listener.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
-        for timer in self._timers.values():
-            timer.cancel()
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for task in self._connecting:
             task.cancel()
 
@@ -74,30 +78,33 @@ class Acceptor:
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def _accept(self) -> None:
+        """The thread."""
         refused = 0
-        for _ in range(_AT_ONCE):
+        while not self._closed.is_set():
             try:
                 connection, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                break
-            except OSError:  # no descriptors or no memory: trying again at once would be all that this process does
-                self._on_refused()
-                self._rest(_STARVED_S)
-                return
-            slot = self._peers.admit(str(address[0]))
-            if slot is None:
-                self._refuse(connection)
-                refused += 1
-                if refused == _REFUSED_AT_ONCE:
-                    break
+            except (InterruptedError, ConnectionAbortedError):
                 continue
-            connection.setblocking(False)
-            task = asyncio.get_running_loop().create_task(self._connect(connection, slot))
-            slot.cut_by(task.cancel)
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-        if refused:
-            self._rest(_REST_S)
+            except OSError:  # closed; or no descriptors or no memory: trying again at once would be all that this process does
+                if not self._closed.wait(_STARVED_S):
+                    self._on_refused()
+                continue
+            slot = self._peers.admit(str(address[0]))
+            if slot is not None:
+                self._hand_over(connection, slot)
+                continue
+            self._refuse(connection)
+            refused += 1
+            if refused % _REFUSED_AT_ONCE == 0:
+                self._closed.wait(_REST_S)
+
+    def _hand_over(self, connection: socket.socket, slot: Slot) -> None:
+        connection.setblocking(False)
+        try:
+            self._loop.call_soon_threadsafe(self._admit, connection, slot)
+        except RuntimeError:  # the loop has ended
+            slot.leave()
+            connection.close()
 
     def _refuse(self, connection: socket.socket) -> None:
         self._on_refused()
@@ -107,10 +114,15 @@ class Acceptor:
                 connection.send(_TOO_MANY)
             connection.close()
 
-    def _rest(self, for_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener.fileno())
-        self._timers["rest"] = loop.call_later(for_s, lambda: loop.add_reader(self._listener.fileno(), self._accept))
+    def _admit(self, connection: socket.socket, slot: Slot) -> None:
+        if self._closed.is_set():
+            slot.leave()
+            connection.close()
+            return
+        task = self._loop.create_task(self._connect(connection, slot))
+        slot.cut_by(lambda: self._loop.call_soon_threadsafe(task.cancel))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, connection: socket.socket, slot: Slot) -> None:
         guarded: list[Guarded] = []
@@ -123,9 +135,7 @@ class Acceptor:
         context = self._tls()
         limit_s = HANDSHAKE_LIMIT_S if context is not None else None
         try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                make, connection, ssl=context, ssl_handshake_timeout=limit_s
-            )
+            transport, _ = await self._loop.connect_accepted_socket(make, connection, ssl=context, ssl_handshake_timeout=limit_s)
         except BaseException as error:
             slot.leave()
             connection.close()
@@ -135,15 +145,14 @@ class Acceptor:
                 self._on_handshake_failed(error, slot.peer)
             return
         if not slot.over:
-            slot.cut_by(transport.abort)
+            slot.cut_by(lambda: self._loop.call_soon_threadsafe(transport.abort))
             self._connections[slot] = guarded[0]
 
     def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
+        now_s = self._loop.time()
         for slot, connection in list(self._connections.items()):
             if slot.over:
                 del self._connections[slot]
             else:
                 connection.check(now_s)
-        self._timers["sweep"] = loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeping = self._loop.call_later(_SWEEP_S, self._sweep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,18 +100,17 @@ class Slot:
 
     def leave(self) -> None:
         """The connection is over; saying so twice does no harm."""
-        if not self.over:
-            self.over = True
-            self._peers.left(self)
+        self._peers.left(self)
 
 
 class Peers:
-    """Who is connected to a listener, and how fast each asks."""
+    """Who is connected to a listener, and how fast each asks. A thread admits; connections leave in the event loop."""
 
     def __init__(self, bounds: Bounds, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
         self._slots: dict[str, dict[Slot, None]] = {}
         self._spent_until_s: dict[str, float] = {}
+        self._lock = threading.RLock()
         self.open = 0
 
     def admit(self, peer: str) -> Slot | None:
@@ -118,27 +118,32 @@ class Peers:
 
         When all places are taken, the oldest connection of whoever holds most makes room: one peer alone cannot keep others out.
         """
-        mine = self._slots.get(peer, {})
-        free = self._bounds.loopback_is_free and _is_loopback(peer)
-        if not free and (len(mine) >= self._bounds.connections_a_peer or not self.spend(peer)):
-            return None
-        if self.open >= self._bounds.connections:
-            fullest = max(self._slots.values(), key=len)
-            if len(fullest) <= len(mine) + 1:
+        with self._lock:
+            mine = self._slots.get(peer, {})
+            free = self._bounds.loopback_is_free and _is_loopback(peer)
+            if not free and (len(mine) >= self._bounds.connections_a_peer or not self.spend(peer)):
                 return None
-            next(iter(fullest)).cut()
-        slot = Slot(self, peer)
-        self._slots.setdefault(peer, {})[slot] = None
-        self.open += 1
-        return slot
+            if self.open >= self._bounds.connections:
+                fullest = max(self._slots.values(), key=len)
+                if len(fullest) <= len(mine) + 1:
+                    return None
+                next(iter(fullest)).cut()
+            slot = Slot(self, peer)
+            self._slots.setdefault(peer, {})[slot] = None
+            self.open += 1
+            return slot
 
     def left(self, slot: Slot) -> None:
         """A place is free again."""
-        mine = self._slots[slot.peer]
-        del mine[slot]
-        if not mine:
-            del self._slots[slot.peer]
-        self.open -= 1
+        with self._lock:
+            if slot.over:
+                return
+            slot.over = True
+            mine = self._slots[slot.peer]
+            del mine[slot]
+            if not mine:
+                del self._slots[slot.peer]
+            self.open -= 1
 
     def spend(self, peer: str) -> bool:
         """Whether one more request, or connection, of this peer is within its rate."""
@@ -146,13 +151,14 @@ class Peers:
         if not rate:
             return True
         now_s = self._now_s()
-        until_s = max(self._spent_until_s.get(peer, now_s), now_s)
-        if until_s - now_s > self._bounds.burst / rate:
-            return False
-        if len(self._spent_until_s) >= _PEERS_KNOWN and peer not in self._spent_until_s:
-            self._forget(now_s)
-        self._spent_until_s[peer] = until_s + 1 / rate
-        return True
+        with self._lock:
+            until_s = max(self._spent_until_s.get(peer, now_s), now_s)
+            if until_s - now_s > self._bounds.burst / rate:
+                return False
+            if len(self._spent_until_s) >= _PEERS_KNOWN and peer not in self._spent_until_s:
+                self._forget(now_s)
+            self._spent_until_s[peer] = until_s + 1 / rate
+            return True
 
     def _forget(self, now_s: float) -> None:
         kept = {peer: until_s for peer, until_s in self._spent_until_s.items() if until_s > now_s}
