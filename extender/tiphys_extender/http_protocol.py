@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Generator
@@ -32,6 +33,8 @@ from tiphys_models.serving.bounds import (
     refusal,
 )
 
+_log = logging.getLogger(__name__)
+
 
 class _TooMuchError(Exception):
     """A bound is reached; raised through the parser, which stops there."""
@@ -39,6 +42,20 @@ class _TooMuchError(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(REFUSALS[status])
         self.status = status
+
+
+class _BriefLog:
+    """What uvicorn says of an application that failed: without the stack trace, which could quote what was sent, and not at all when the
+    peer has gone in the middle of its answer, or a stranger could fill the log."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def error(self, message: str, *_: object, exc_info: BaseException | None = None) -> None:
+        """As a logger has it."""
+        if not self._transport.is_closing():
+            fields = {"what": message.strip(), "error": type(exc_info).__name__}
+            _log.error("request failed", extra={"fields": fields})
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -125,6 +142,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.slot is not None and not self.slot.spend():
             raise _TooMuchError(429)
         super().on_headers_complete()
+        self.cycle.logger = _BriefLog(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """Part of the body."""
@@ -148,13 +166,20 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._unread_s is None:
                 self._unread_s = now_s
             elif now_s - self._unread_s > ANSWER_LIMIT_S:
-                transport.abort()
+                self.abort()
             return
         self._unread_s = None
         if self._since_s is not None and now_s - self._since_s >= RECEIPT_LIMIT_S:
             self._refuse(408)
         elif now_s - self._idle_s > IDLE_LIMIT_S and (self.cycle is None or self.cycle.response_complete):
             transport.close()
+
+    def abort(self) -> None:
+        """Hang up now; nobody answers into a closed connection, which would be a stack trace in the log for each."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.pipeline.clear()
+        self.transport.abort()
 
     def _progress(self) -> None:
         self._moved, self._quiet = True, 0
@@ -223,6 +248,7 @@ class BoundedServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nobody stands before us whose word on addresses counts
                 date_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=drain_s,

@@ -59,7 +59,7 @@ class StatusConnection(RequestHandler):
             if self._unread_s is None:
                 self._unread_s = now_s
             elif now_s - self._unread_s > ANSWER_LIMIT_S:
-                transport.abort()
+                self.abort()
             return
         self._unread_s = None
         if self._since_s is not None and now_s - self._since_s >= RECEIPT_LIMIT_S:
@@ -68,6 +68,11 @@ class StatusConnection(RequestHandler):
             self.force_close()
         elif now_s - self._idle_s > IDLE_LIMIT_S:
             self.force_close()
+
+    def abort(self) -> None:
+        """Hang up now."""
+        if self.transport is not None:
+            self.transport.abort()
 
 
 def bounded(metrics: OperatorMetrics) -> Middleware:

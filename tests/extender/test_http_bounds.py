@@ -289,3 +289,14 @@ async def test_listeners_share_nothing_when_one_is_flooded() -> None:
                 pass
         async with connected(scheduler) as connection:
             assert (await connection.post(b"{}"))[0] == 400
+
+
+async def test_an_application_that_fails_is_named_without_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("hunter2-in-env")
+
+    async with listening(failing) as port, connected(port) as connection:
+        assert (await connection.get("/"))[0] == 500
+    (record,) = [record for record in caplog.records if record.message == "request failed"]
+    assert record.fields["error"] == "ValueError"  # type: ignore[attr-defined]
+    assert "hunter2" not in caplog.text

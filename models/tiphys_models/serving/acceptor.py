@@ -33,6 +33,9 @@ class Guarded(Protocol):
     def check(self, now_s: float) -> None:
         """Called a few times a second: cut what takes too long."""
 
+    def abort(self) -> None:
+        """Hang up now, whatever is being said."""
+
 
 class Acceptor:
     """One listening socket. Every connection is made with the TLS context of that moment."""
@@ -135,7 +138,7 @@ class Acceptor:
         context = self._tls()
         limit_s = HANDSHAKE_LIMIT_S if context is not None else None
         try:
-            transport, _ = await self._loop.connect_accepted_socket(make, connection, ssl=context, ssl_handshake_timeout=limit_s)
+            await self._loop.connect_accepted_socket(make, connection, ssl=context, ssl_handshake_timeout=limit_s)
         except BaseException as error:
             slot.leave()
             connection.close()
@@ -145,7 +148,7 @@ class Acceptor:
                 self._on_handshake_failed(error, slot.peer)
             return
         if not slot.over:
-            slot.cut_by(lambda: self._loop.call_soon_threadsafe(transport.abort))
+            slot.cut_by(lambda: self._loop.call_soon_threadsafe(guarded[0].abort))
             self._connections[slot] = guarded[0]
 
     def _sweep(self) -> None:
