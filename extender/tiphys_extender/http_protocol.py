@@ -231,7 +231,7 @@ class Front:
 _KEEP_ALIVE_S = int(IDLE_LIMIT_S)  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
 _DRAIN_S = 5
 _STATUS_BACKLOG = 512
-"""So many wait to be turned away before a probe is looked at: a quarter of a second."""
+"""So many wait to be turned away before a probe is looked at: half a second."""
 
 
 class BoundedServer(uvicorn.Server):

@@ -17,8 +17,8 @@ from typing import Protocol
 from tiphys_models.serving.bounds import HANDSHAKE_LIMIT_S, Peers, Slot, refusal
 
 _REFUSED_AT_ONCE = 4
-_REST_S = 0.002
-"""After turning so many away: two thousand a second at most, so that a flood costs little and who queues behind it hardly waits."""
+_REST_S = 0.004
+"""After turning so many away: a thousand a second at most, so that a flood costs little and who queues behind it hardly waits."""
 _STARVED_S = 0.1
 """When the process has no file descriptors left."""
 _SWEEP_S = 0.25
