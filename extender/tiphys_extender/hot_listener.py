@@ -17,9 +17,22 @@ from typing import cast
 import httptools
 
 from tiphys_extender.answer import Answerer
-from tiphys_extender.http_protocol import IDLE_LIMIT_S, RECEIPT_LIMIT_S
 from tiphys_extender.metrics import Metrics
+from tiphys_extender.tls import handshake_failures
 from tiphys_extender.wire import BadRequest, encode_error
+from tiphys_models.serving.acceptor import Acceptor
+from tiphys_models.serving.bounds import (
+    ANSWER_LIMIT_S,
+    HEAD_BYTES,
+    HEADERS,
+    IDLE_LIMIT_S,
+    LENGTH_DIGITS,
+    RECEIPT_LIMIT_S,
+    URL_BYTES,
+    Bounds,
+    Peers,
+    Slot,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +43,12 @@ _LINES = {
     405: b"405 Method Not Allowed\r\nallow: POST",
     408: b"408 Request Timeout",
     413: b"413 Content Too Large",
+    414: b"414 URI Too Long",
+    431: b"431 Request Header Fields Too Large",
     500: b"500 Internal Server Error",
 }
-_CLOSING = frozenset({"body-too-large", "content-encoding", "not-http"})
+_CLOSING = frozenset({"body-too-large", "content-encoding", "not-http", "url-too-long", "head-too-large"})
 """After these the rest of the connection is not read."""
-_SWEEP_S = 0.25
 
 
 class HotRoutes:
@@ -64,22 +78,27 @@ class HotListener:
         self.routes = routes
         self.connections: set[HotConnection] = set()
         self.stopping = False
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._settling: asyncio.Handle | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
 
-    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Accept connections from now on."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: HotConnection(self), sock=listener, ssl=tls, backlog=2048)
-        self._sweep(loop)
+    def start(self, listener: socket.socket, bounds: Bounds, tls: Callable[[], ssl.SSLContext | None]) -> None:
+        """Accept connections from now on, each with the TLS context of its moment."""
+        self._acceptor = Acceptor(
+            listener,
+            lambda: HotConnection(self),
+            Peers(bounds),
+            tls=tls,
+            on_refused=self._count_refused,
+            on_handshake_failed=handshake_failures(self.routes.metrics).tell,
+        )
+        self._acceptor.start()
 
     async def stop(self, within_s: float) -> None:
         """Accept no more; requests that are being received may still be answered."""
         self.stopping = True
         loop = asyncio.get_running_loop()
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         end_s = loop.time() + within_s
         while self.connections and loop.time() < end_s:
             for connection in [c for c in self.connections if not c.receiving]:
@@ -87,9 +106,8 @@ class HotListener:
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.abort()
-        for timer in (self._sweeping, self._settling):
-            if timer is not None:
-                timer.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
 
     def answered(self) -> None:
         """An answer is on its way: its book-keeping follows once it is written, and is over before the scheduler asks again."""
@@ -100,16 +118,15 @@ class HotListener:
         self._settling = None
         self.routes.settle()
 
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer for all connections: arming one for each request would cost every pod."""
-        now_s = loop.time()
-        for connection in list(self.connections):
-            connection.check(now_s)
-        self._sweeping = loop.call_later(_SWEEP_S, self._sweep, loop)
+    def _count_refused(self) -> None:
+        self.routes.metrics.bad_requests["too-many-connections"].inc()
+        self.routes.metrics.requests["503"].inc()
 
 
 class HotConnection(asyncio.Protocol):
     """One peer; requests are answered in the order in which they come."""
+
+    slot: Slot | None = None
 
     def __init__(self, listener: HotListener) -> None:
         self._listener = listener
@@ -120,7 +137,11 @@ class HotConnection(asyncio.Protocol):
         self._since_s = self._loop.time()
         self._path = b""
         self._parts: list[bytes] = []
-        self._size = 0
+        self._size = self._head = self._lines = 0
+        self._quiet = 0
+        """Bytes that the parser keeps to itself: a header as long as all of memory is told of at its end."""
+        self._moved = False
+        self._unread_s: float | None = None
         self.receiving = False
 
     # ---- connection ----------------------------------------------------------------------------------------------
@@ -133,6 +154,8 @@ class HotConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._listener.connections.discard(self)
+        if self.slot is not None:
+            self.slot.leave()
         if self.receiving:
             self._routes.metrics.bad_requests["disconnected"].inc()
 
@@ -146,6 +169,7 @@ class HotConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes; whole requests are answered within this call."""
+        self._moved = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -155,11 +179,21 @@ class HotConnection(asyncio.Protocol):
             self._refuse(refusal)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(BadRequest("not-http"))
+        else:
+            if not self._moved:
+                self._quiet += len(data)
+                if self._quiet > HEAD_BYTES:
+                    self._refuse(BadRequest("head-too-large", 431) if self._path and self._lines else BadRequest("url-too-long", 414))
 
     def check(self, now_s: float) -> None:
-        """Cut a request that is not complete a second after its first byte, and a connection that sends nothing for long."""
-        if self._transport.is_closing():
+        """Cut a request not complete a second after its first byte, answers not taken, and a connection that sends nothing for long."""
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            if self._unread_s is None:
+                self._unread_s = now_s
+            elif now_s - self._unread_s > ANSWER_LIMIT_S:
+                self._transport.abort()
             return
+        self._unread_s = None
         if self.receiving and now_s - self._since_s >= RECEIPT_LIMIT_S:
             self._routes.metrics.bad_requests["too-slow"].inc()
             self.receiving = False
@@ -180,18 +214,26 @@ class HotConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """First byte."""
         self._path, self._parts, self._size = b"", [], 0
+        self._head = self._lines = self._quiet = 0
+        self._moved = True
         self._since_s = self._loop.time()
         self.receiving = True
 
     def on_url(self, url: bytes) -> None:
         """Part of the request line."""
         self._path += url
+        if len(self._path) > URL_BYTES:
+            raise BadRequest("url-too-long", 414)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line."""
+        """One header line, or a trailer."""
+        self._head += len(name) + len(value)
+        self._lines += 1
+        if self._head > HEAD_BYTES or self._lines > HEADERS:
+            raise BadRequest("head-too-large", 431)
         lower = name.lower()
         if lower == b"content-length":
-            if not value.isdigit() or int(value) > self._routes.max_body_bytes:
+            if not value.isdigit() or len(value) > LENGTH_DIGITS or int(value) > self._routes.max_body_bytes:
                 raise BadRequest("body-too-large", 413)
         elif lower == b"content-encoding":
             if value.lower() != b"identity":
@@ -201,6 +243,7 @@ class HotConnection(asyncio.Protocol):
 
     def on_body(self, part: bytes) -> None:
         """Part of the body."""
+        self._moved, self._quiet = True, 0
         self._size += len(part)
         if self._size > self._routes.max_body_bytes:
             raise BadRequest("body-too-large", 413)
@@ -209,6 +252,7 @@ class HotConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Last byte: answer."""
         self.receiving = False
+        self._moved, self._quiet = True, 0
         self._since_s = self._loop.time()
         if self._transport.is_closing():
             return

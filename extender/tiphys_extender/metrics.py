@@ -10,16 +10,18 @@ from tiphys_extender.wire import BAD_REQUEST_REASONS
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.selection import CANDIDATES
 from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.serving.bounds import REFUSALS
+from tiphys_models.serving.certificates import HANDSHAKE_FAILURES
 
 KINDS = ("nodes", "pods", "policies", "plans", "switch", "models")
 MODES = ("Off", "Shadow", "Canary", "Active")
 OUTCOMES = ("scored", "fallback", "neutral")
-CODES = ("200", "400", "404", "405", "408", "413", "500")
+CODES = ("200", "400", "404", "405", "408", "413", "414", "429", "431", "500", "503")
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
 STORES = ("functions", "images", "idle-functions", "start-times")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
-REFUSALS = (
+MODEL_REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
     "TooMuchWork", "NotFinite", "UnknownPolicy", "PolicyMismatch", "InvalidSpec",
 )  # fmt: skip
@@ -36,7 +38,7 @@ class Metrics:
     """Part of every name, so that no rule about one service adds up another's."""
     kinds: tuple[str, ...] = KINDS
     codes: tuple[str, ...] = CODES
-    refusals: tuple[str, ...] = (*BAD_REQUEST_REASONS, "too-slow", "internal-error")
+    refusals: tuple[str, ...] = tuple(dict.fromkeys((*BAD_REQUEST_REASONS, *REFUSALS.values(), "internal-error")))
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -88,7 +90,7 @@ class Metrics:
         self.invalid_readings = {(f.name, r): invalid.labels(f.name, r) for f in NODE_READINGS for r in INVALID_READING_REASONS}
         self.model_info = gauge("model_info", "1 for every model that serves some mode.", "model", "policy", "sha256")
         failures = counter("model_load_failures_total", "Artifacts refused.", "reason")
-        self.model_failures = {reason: failures.labels(reason) for reason in REFUSALS}
+        self.model_failures = {reason: failures.labels(reason) for reason in MODEL_REFUSALS}
         self.log_dropped = counter("decision_log_dropped_total", "Decisions that could not be written to disk.")
         self.enabled = gauge("enabled", "0 while the kill switch is on.")
         self.enabled.set(1)
@@ -102,4 +104,10 @@ class Metrics:
         self.evicted = {store: evicted.labels(store) for store in STORES}
         self.loop_age = gauge("loop_age_seconds", "Since each loop of the process last did a round of its work.", "loop")
         self.loop_failures = counter("loop_failures_total", "Times that a loop tripped over something and was started again.", "loop")
+        self.status_certificate_expiry = gauge(
+            "status_certificate_expiry_timestamp_seconds", "End of the status listener's certificate; 0 without TLS."
+        )
+        failed = counter("tls_handshake_failures_total", "Handshakes that failed, by reason.", "reason")
+        self.handshake_failures = {reason: failed.labels(reason) for reason in HANDSHAKE_FAILURES}
+        self.last_scrape = gauge("last_scrape_timestamp_seconds", "When /metrics was last read before this; 0: never.")
         self.loop_lag = gauge("loop_lag_seconds", "Longest delay of the event loop since the last tick.")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
-import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
@@ -21,17 +21,17 @@ from tiphys_extender.decide import World
 from tiphys_extender.decision_file import DecisionFile
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_listener import HotListener, HotRoutes
-from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.http_protocol import BoundedServer, Front, open_listener
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.loops import TICKER, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
-from tiphys_extender.settings import Settings, read_settings
+from tiphys_extender.settings import PREFIX, Settings, read_settings
 from tiphys_extender.snapshot_source import load_snapshot
-from tiphys_extender.status_app import Health, Page, make_explain_app, make_status_app
+from tiphys_extender.status_app import Health, Page, StatusTokens, make_explain_app, make_status_app
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.tls import ServerTls
+from tiphys_extender.tls import ServerTls, StatusTls, handshake_failures
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
 from tiphys_models.artifacts.shipped import WEIGHTS
@@ -42,11 +42,12 @@ from tiphys_models.domain.clock import Clock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.logs import set_up
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.bounds import REFUSALS, Bounds
 
 _log = logging.getLogger(__name__)
 _QUIET = dict.fromkeys(("uvicorn", "uvicorn.error", "asyncio"), logging.WARNING)
 
-_KEEP_ALIVE_S = 120  # longer than Go's idle connections of 90 s: whoever closes first loses the next request
 _DRAIN_S = 5
 _NOTICE_S = 0.3  # readiness off before connections go
 _LONGEST_READING_AGE_S = 3600.0  # what a policy may ask for at most; the policy's own limit is applied to every decision
@@ -80,15 +81,6 @@ async def _serve(parts: Parts) -> int:
         return await parts.run()
 
 
-class _Server(uvicorn.Server):
-    """Signals are the process's business, not each listener's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Take none."""
-        yield
-
-
 class Parts:
     """Everything that runs, wired once."""
 
@@ -118,9 +110,10 @@ class Parts:
         self.loops = Loops(self.metrics, clock)
         self.health = Health(self._missing, self.loops)
         self.tls: ServerTls | None = None
+        self.status_tls: StatusTls | None = None
         self._jobs: dict[str, Callable[[], Awaitable[None]]] = {}
         """By the name of the loop; each is started again when it trips over something."""
-        self._servers: list[tuple[_Server, socket.socket]] = []
+        self._servers: list[BoundedServer] = []
         self._hot: HotListener | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -130,6 +123,8 @@ class Parts:
         await self._open_sources(stack)
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
             self.tls = ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file, self.metrics)
+        if settings.status_tls_cert_file is not None and settings.status_tls_key_file is not None:
+            self.status_tls = StatusTls(settings.status_tls_cert_file, settings.status_tls_key_file, self.metrics)
         await self._open_listeners()
 
     async def run(self) -> int:
@@ -139,13 +134,14 @@ class Parts:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         ticker = Ticker(self.world, self.decisions, self.metrics, self.models, self.answerer, self.watchdog, self._clock, self.loops)
-        ticker.watches, ticker.tls, ticker.file = self.watches, self.tls, self.file
+        ticker.watches, ticker.file = self.watches, self.file
+        ticker.certificates = [tls for tls in (self.tls, self.status_tls) if tls is not None]
         await ticker.tick()
         self.watchdog.start()
         calm_garbage_collection()
         kept = {TICKER: ticker.run, **self._jobs}
         jobs = [asyncio.ensure_future(self.watchdog.beat()), *(asyncio.ensure_future(self.loops.keep(*job)) for job in kept.items())]
-        serving = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
+        serving = [asyncio.ensure_future(server.serve()) for server in self._servers]
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopped, *jobs, *serving], return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +150,7 @@ class Parts:
             if stop.is_set():
                 _log.info("stopping")
                 await asyncio.sleep(_NOTICE_S)
-            for server, _ in self._servers:
+            for server in self._servers:
                 server.should_exit = True
             if self._hot is not None:
                 await self._hot.stop(_DRAIN_S)
@@ -231,13 +227,23 @@ class Parts:
     async def _open_listeners(self) -> None:
         settings = self._settings
         status = make_status_app(
-            self.metrics, self.health, self.decisions, self.models, settings.token_file, self.answerer.settle, self._pages()
+            self.metrics, self.health, self.decisions, self.models, status_tokens(settings), self.answerer.settle, self._pages()
         )
         explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
         addresses = {
             self.asked: await self._listen_hot(),
-            "status": self._listen(status, settings.status_host, settings.status_port),
-            "explain": self._listen(explained, "127.0.0.1", settings.explain_port),
+            "status": self._listen(
+                status,
+                settings.status_host,
+                settings.status_port,
+                Front(
+                    replace(self._bounds, per_second=settings.status_requests_per_second),
+                    tls=lambda: self.status_tls.context if self.status_tls is not None else None,
+                    count=self._count_refused,
+                    handshake_failed=handshake_failures(self.metrics).tell,
+                ),
+            ),
+            "explain": self._listen(explained, "127.0.0.1", settings.explain_port, Front(self._bounds, count=self._count_refused)),
         }
         _log.info("listening", extra={"fields": {**addresses, "tls": self.tls is not None, "pid": os.getpid()}})
 
@@ -246,30 +252,33 @@ class Parts:
         listener = _bound(settings.host, settings.port)
         routes = HotRoutes(self.answerer, self.metrics, max_body_bytes=settings.max_body_bytes, expose_floor=settings.expose_floor)
         self._hot = HotListener(routes)
-        await self._hot.start(listener, self.tls.context if self.tls is not None else None)
+        self._hot.start(listener, replace(self._bounds, loopback_is_free=True), self._context)
         return _url(listener, "https" if self.tls else "http")
 
-    def _listen(self, app: ASGIApp, host: str, port: int, tls: ServerTls | None = None) -> str:
+    def _listen(self, app: ASGIApp, host: str, port: int, front: Front) -> str:
         listener = _bound(host, port)
-        config = uvicorn.Config(
-            app,
-            http=counting_protocol(self._count_too_slow),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_DRAIN_S,
-            ssl_context_factory=(lambda config, default: tls.context) if tls is not None else None,
-        )
-        self._servers.append((_Server(config), listener))
-        return _url(listener, "https" if tls is not None else "http")
+        self._servers.append(BoundedServer(app, listener, front))
+        return _url(listener, "https" if front.tls() is not None else "http")
 
-    def _count_too_slow(self) -> None:
-        self.metrics.bad_requests["too-slow"].inc()
-        self.metrics.requests["408"].inc()
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(self._settings.max_connections, self._settings.max_connections_per_peer)
+
+    def _context(self) -> ssl.SSLContext | None:
+        """For the next connection of the listener that decides."""
+        return self.tls.context if self.tls is not None else None
+
+    def _count_refused(self, status: int) -> None:
+        self.metrics.bad_requests[REFUSALS.get(status, "not-http")].inc()
+        self.metrics.requests[str(status)].inc()
+
+
+def status_tokens(settings: Settings) -> StatusTokens:
+    """One purpose's own token, and the one that is for all."""
+    return StatusTokens(
+        BearerTokens(f"{PREFIX}DECISIONS_TOKEN_FILE or {PREFIX}TOKEN_FILE", settings.decisions_token_file, settings.token_file),
+        BearerTokens(f"{PREFIX}LOADS_TOKEN_FILE or {PREFIX}TOKEN_FILE", settings.loads_token_file, settings.token_file),
+    )
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -32,6 +32,13 @@ class Settings(BaseSettings):
     status_host: str = Field(default="0.0.0.0", description="Address of metrics, probes and the decision log.")  # noqa: S104
     status_port: Port = Field(default=8080, description="Port of metrics, probes and the decision log.")
     explain_port: Port = Field(default=8081, description="Port of explain, on 127.0.0.1 only: reached by port-forward.")
+    max_connections: int = Field(default=1_024, ge=8, le=65_536, description="Connections that each listener keeps at once.")
+    max_connections_per_peer: int = Field(
+        default=64, ge=1, le=65_536, description="Of one address; loopback is not held to it on the scheduler's listener."
+    )
+    status_requests_per_second: float = Field(
+        default=20.0, ge=0, le=1e6, description="Requests, and connections, of one address to the status listener; 0: no limit."
+    )
     scheduler_name: str = Field(default="tiphys", description="Pods that name another scheduler get neutral answers.")
     own_namespace: str = Field(default="", description="Namespace of this release: its pods are never placed by Tiphys.")
     account_dir: OptionalPath = Field(
@@ -55,7 +62,15 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2_000_000, ge=1_000, description="Larger requests are refused with 413.")
     max_names: int = Field(default=6_000, ge=2, description="More candidates than that get a neutral answer.")
     expose_floor: bool = Field(default=False, description="Serve POST /floor, which benchmarks compare with.")
-    token_file: OptionalPath = Field(default=None, description="Bearer token of the decision log; unset: those routes answer 403.")
+    token_file: OptionalPath = Field(
+        default=None,
+        description="Bearer tokens for all purposes, one a line; better one file a purpose. Without either those routes answer 403.",
+    )
+    decisions_token_file: OptionalPath = Field(default=None, description="Bearer tokens for decisions, models and summaries.")
+    loads_token_file: OptionalPath = Field(default=None, description="Bearer tokens for loads, accepted of other binders and sent to them.")
+    status_tls_cert_file: OptionalPath = Field(default=None, description="Certificate of the status listener; unset: plain HTTP.")
+    status_tls_key_file: OptionalPath = Field(default=None, description="Its key.")
+    status_ca_file: OptionalPath = Field(default=None, description="CA of other status listeners, asked as https; unset: the system's.")
     decision_log_dir: OptionalPath = Field(default=None, description="Where decisions survive a restart of the container.")
     decision_log_max: int = Field(default=20_000, ge=10, le=1_000_000, description="How many decisions are kept.")
     switch_configmap: str = Field(default="tiphys-switch", description="ConfigMap in the own namespace; data.enabled=false stops Tiphys.")
@@ -84,6 +99,8 @@ def read_settings() -> Settings:
         raise wrong_variable(error, PREFIX) from error
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise InvalidInput(f"set both {PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE, or neither")
+    if (settings.status_tls_cert_file is None) != (settings.status_tls_key_file is None):
+        raise InvalidInput(f"set both {PREFIX}STATUS_TLS_CERT_FILE and {PREFIX}STATUS_TLS_KEY_FILE, or neither")
     if settings.tls_client_ca_file is not None and settings.tls_cert_file is None:
         raise InvalidInput(f"{PREFIX}TLS_CLIENT_CA_FILE needs {PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE")
     if settings.prometheus_url and settings.readings_file is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import orjson
 from fastapi import Depends, FastAPI, Header, HTTPException, Query
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
@@ -22,8 +23,11 @@ from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
 from tiphys_models.features.calls import PROFILE_QUANTITIES
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.exposition import Exposition
 
 _MAX_PAGE = 5_000
+LOADS_PATH = "/v1/bindings/loads"
 
 
 class Health:
@@ -32,6 +36,8 @@ class Health:
     def __init__(self, missing: Callable[[], tuple[str, ...]], loops: Loops | None = None) -> None:
         self._missing, self._loops = missing, loops
         self.stopping = False
+        self.scraped_s = 0.0
+        """When /metrics was last read; 0: never."""
 
     def problem(self) -> str:
         """Why not; empty when ready."""
@@ -49,6 +55,16 @@ class Health:
     def dead(self) -> str:
         """Why only another process can help; empty while this one is alive."""
         return "; ".join(self._loops.dead()) if self._loops is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTokens:
+    """Who may read what is not for everybody."""
+
+    decisions: BearerTokens
+    """Decisions, models and summaries: the operator's."""
+    loads: BearerTokens
+    """What is bound: that of binders at other access sites."""
 
 
 class _Json(Response):
@@ -82,48 +98,71 @@ def make_status_app(
     health: Health,
     decisions: DecisionLog,
     models: ModelStore,
-    token_file: Path | None,
+    tokens: StatusTokens,
     settle: Settle = _nothing,
     pages: Mapping[str, Page] | None = None,
-) -> FastAPI:
-    """Metrics, probes and the decision log; and other pages for whoever has the token."""
+) -> ASGIApp:
+    """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
     app = _app(settle)
 
-    def authorised(authorization: Annotated[str, Header()] = "") -> None:
-        if token_file is None:
-            raise HTTPException(403, "no token is configured: set TIPHYS_EXTENDER_TOKEN_FILE")
-        try:
-            token = token_file.read_text().strip()  # read again: secrets are rotated in place
-        except OSError:
-            raise HTTPException(403, "the token file cannot be read") from None
-        if not token or not hmac.compare_digest(authorization.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token as Authorization: Bearer")
+    def scraped() -> None:
+        health.scraped_s = time.time()
+        metrics.last_scrape.set(health.scraped_s)
 
-    @app.get("/metrics")
-    async def read_metrics() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    exposition = Exposition(lambda: generate_latest(metrics.registry), scraped)
 
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        problem = health.dead()
-        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+    def holder_of(purpose: BearerTokens) -> Any:
+        def authorised(authorization: Annotated[str, Header()] = "") -> None:
+            if (refusal := purpose.refusal(authorization)) is not None:
+                raise HTTPException(*refusal)
 
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        problem = health.problem()
-        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+        return Depends(authorised)
 
-    @app.get("/v1/decisions", dependencies=[Depends(authorised)])
+    @app.get("/v1/decisions", dependencies=[holder_of(tokens.decisions)])
     async def read_decisions(after: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 1_000) -> Response:
         return _Json(decisions.after(after, limit))
 
-    @app.get("/v1/models", dependencies=[Depends(authorised)])
+    @app.get("/v1/models", dependencies=[holder_of(tokens.decisions)])
     async def read_models() -> Response:
         return _Json({"items": models.describe()})
 
     for path, page in (pages or {}).items():
-        app.add_api_route(path, _served(page), dependencies=[Depends(authorised)])
-    return app
+        purpose = tokens.loads if path == LOADS_PATH else tokens.decisions
+        app.add_api_route(path, _served(page), dependencies=[holder_of(purpose)])
+
+    def read_metrics() -> Response:
+        settle()
+        return Response(exposition.read(), media_type=CONTENT_TYPE_LATEST)
+
+    def healthz() -> Response:
+        problem = health.dead()
+        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+
+    def readyz() -> Response:
+        problem = health.problem()
+        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
+
+    return _Open({"/metrics": read_metrics, "/healthz": healthz, "/readyz": readyz}, app)
+
+
+class _Open:
+    """Pages for everybody, and for the others the application behind it.
+
+    These are what a stranger may have made again and again while decisions wait: without a framework they cost a fifth.
+    """
+
+    def __init__(self, pages: Mapping[str, Callable[[], Response]], others: ASGIApp) -> None:
+        self._pages, self._others = pages, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        page = self._pages.get(scope["path"])
+        if page is None:
+            await self._others(scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD"):
+            await page()(scope, receive, send)
+        else:
+            await Response('{"detail":"Method Not Allowed"}', 405, {"allow": "GET"}, "application/json")(scope, receive, send)
 
 
 def _served(page: Page) -> Callable[[int], Awaitable[Response]]:
@@ -170,6 +209,8 @@ def make_explain_app(
                 "models": models.describe(),
                 "decisions": {"first": decisions.first, "last": decisions.last, "kept": len(decisions)},
                 "since": started_s,
+                "now": time.time(),
+                "lastScrape": health.scraped_s,
                 "torchImported": "torch" in sys.modules,
                 "peakMemoryBytes": _peak_memory_bytes(),
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from tiphys_extender.answer import Answerer
 from tiphys_extender.decide import World
@@ -12,10 +13,10 @@ from tiphys_extender.loops import TICKER, TICKER_LIMIT_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.readings import coverage
-from tiphys_extender.tls import ServerTls
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import Watches
 from tiphys_models.domain.clock import Clock
+from tiphys_models.serving.certificates import ServerCertificates
 
 _PERIOD_S = 0.5
 _TICKS_PER_RESCAN = 4
@@ -40,7 +41,7 @@ class Ticker:
         self._loops = loops or Loops(metrics, clock)
         self._loops.expect(TICKER, TICKER_LIMIT_S, essential=True, fatal=True)
         self.watches: Watches | None = None
-        self.tls: ServerTls | None = None
+        self.certificates: Sequence[ServerCertificates] = ()
         self.file: DecisionFile | None = None
         self._ticks = 0
         self._evicted: dict[str, int] = {}
@@ -65,8 +66,8 @@ class Ticker:
             self.watches.publish()
         if self._ticks % _TICKS_PER_RESCAN == 0:
             await self._models.rescan()
-            if self.tls is not None:
-                self.tls.reload_if_changed()
+            for certificates in self.certificates:
+                certificates.reload_if_changed()
         await self.flush()
         self._ticks += 1
         self._loops.beat(TICKER)

@@ -28,6 +28,7 @@ class BadRequest(Exception):
 
 BAD_REQUEST_REASONS = (
     "body-too-large", "content-encoding", "method", "not-http", "not-json", "not-an-object", "no-names", "bad-names", "disconnected",
+    "url-too-long", "head-too-large",
 )  # fmt: skip
 
 

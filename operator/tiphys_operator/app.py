@@ -17,6 +17,8 @@ from tiphys_models.clients.prometheus import AnswerLimits, Asker, PrometheusClie
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_models.serving.bounds import Bounds
+from tiphys_models.serving.certificates import ServerCertificates, TrustedAuthority
 from tiphys_operator.binding.loop import BindingLoop
 from tiphys_operator.binding.options import binding_options
 from tiphys_operator.decision_reader import DecisionReader
@@ -99,12 +101,19 @@ class Operator:
         if settings.prometheus_url:
             self._prometheus = prometheus_of(settings)
         self._transitions = TransitionLog()
+        self._authority = TrustedAuthority(settings.status_ca_file)
+        self._certificates: ServerCertificates | None = None
+        if settings.status_tls_cert_file is not None and settings.status_tls_key_file is not None:
+            self._certificates = ServerCertificates(
+                settings.status_tls_cert_file, settings.status_tls_key_file, None, on_expiry=self._metrics.certificate_expiry.set
+            )
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
                 settings.extender_url,
-                settings.token_file,
+                settings.sent_token_file,
                 clock,
+                authority=self._authority,
                 on_error=self._metrics.pull_errors.inc,
                 on_lost=self._metrics.lost.inc,
                 guard=self._metrics.objects,
@@ -131,6 +140,13 @@ class Operator:
                     self._metrics,
                     self._transitions,
                     self._settings.token_file,
+                    transitions_token_file=self._settings.transitions_token_file,
+                    bounds=Bounds(
+                        self._settings.max_connections,
+                        self._settings.max_connections_per_peer,
+                        self._settings.status_requests_per_second,
+                    ),
+                    certificates=self._certificates,
                 )
             )
             with contextlib.suppress(TimeoutError):
@@ -223,7 +239,7 @@ class Operator:
             )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
-            options = binding_options(self._settings, self._access.server)
+            options = binding_options(self._settings, self._access.server, self._authority)
             binding = BindingLoop(self._client, writer, self._metrics, self._clock, options, self._health.loops)
             working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:

@@ -24,6 +24,8 @@ from tiphys_models.api.learned_model import KIND
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_models.serving.bearer import TokenFile
+from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.guard import ObjectGuard, Trip, caught
 from tiphys_operator.observation import AnswerCounts
 
@@ -157,10 +159,12 @@ class DecisionReader:
         on_lost: Callable[[int], None],
         guard: ObjectGuard | None = None,
         beats: Heartbeats | None = None,
+        authority: TrustedAuthority | None = None,
     ) -> None:
         self._guard, self._beats = guard, beats
         self._services = [_Service.of(url) for url in urls.split(",")]
         self._token_file, self._clock = token_file, clock
+        self._authority = authority or TrustedAuthority(None)
         self._on_error, self._on_lost = on_error, on_lost
         self._since_s = clock.now_s()
         self._pulled = asyncio.Event()
@@ -309,11 +313,12 @@ class DecisionReader:
         headers = {"Host": f"{service.host}:{service.port}"}
         try:
             if self._token_file is not None:
-                headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+                headers["Authorization"] = f"Bearer {TokenFile(self._token_file).to_send()}"
             async with self._session.get(
                 url,
                 params=params,
                 headers=headers,
+                ssl=self._authority.context(),
                 server_hostname=service.host if service.scheme == "https" else None,
                 allow_redirects=False,
             ) as response:

@@ -14,6 +14,7 @@ from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.api.selection import CANDIDATES
 from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_models.serving.certificates import HANDSHAKE_FAILURES
 from tiphys_operator.binding.metrics import BindingMetrics
 from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.scaling.metrics import ScalingMetrics
@@ -61,6 +62,18 @@ class OperatorMetrics:
             registry=r,
         )
         self.policies = Gauge("tiphys_operator_policies", "Policies by mode and condition Ready.", ["mode", "ready"], registry=r)
+        refused = Counter("tiphys_operator_status_refused", "Requests and connections the status listener refused.", ["reason"], registry=r)
+        self.status_refused = {reason: refused.labels(reason) for reason in ("too-slow", "too-many-requests", "too-many-connections")}
+        failed = Counter("tiphys_operator_tls_handshake_failures", "Handshakes that failed, by reason.", ["reason"], registry=r)
+        self.handshake_failures = {reason: failed.labels(reason) for reason in HANDSHAKE_FAILURES}
+        self.certificate_expiry = Gauge(
+            "tiphys_operator_status_certificate_expiry_timestamp_seconds",
+            "End of the status listener's certificate; 0 without TLS.",
+            registry=r,
+        )
+        self.last_scrape = Gauge(
+            "tiphys_operator_last_scrape_timestamp_seconds", "When /metrics was last read before this; 0: never.", registry=r
+        )
         self.errors = Counter("tiphys_operator_errors", "What went wrong.", ["reason"], registry=r)
         self.last_event = Gauge("tiphys_operator_last_event_timestamp_seconds", "Last event of the watch on policies.", registry=r)
         self.pull_errors = Counter("tiphys_operator_decision_pull_errors", "Failed reads of a decision log.", registry=r)

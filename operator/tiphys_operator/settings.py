@@ -56,7 +56,18 @@ class Settings(BaseSettings):
         description="Status listeners of extenders and binder, with commas; empty: not read.",
     )
     token_file: OptionalPath = Field(
-        default=None, description="Bearer token: the extenders' decision logs want it, and so does ours of scaling transitions."
+        default=None,
+        description="Bearer tokens for all purposes, one a line: what extenders and binders want, and what our transitions want.",
+    )
+    decisions_token_file: OptionalPath = Field(default=None, description="Bearer tokens that extenders and binders want, instead.")
+    transitions_token_file: OptionalPath = Field(default=None, description="Bearer tokens accepted for scaling transitions, besides.")
+    status_ca_file: OptionalPath = Field(default=None, description="CA of status listeners asked as https; unset: the system's.")
+    status_tls_cert_file: OptionalPath = Field(default=None, description="Certificate of our status listener; unset: plain HTTP.")
+    status_tls_key_file: OptionalPath = Field(default=None, description="Its key.")
+    max_connections: int = Field(default=1_024, ge=8, le=65_536, description="Connections that the status listener keeps at once.")
+    max_connections_per_peer: int = Field(default=64, ge=1, le=65_536, description="Of one address.")
+    status_requests_per_second: float = Field(
+        default=100.0, ge=0, le=1e6, description="Requests, and connections, of one address to the status listener; 0: no limit."
     )
     selection_configmap: str = Field(
         default="tiphys-selection",
@@ -112,6 +123,17 @@ class Settings(BaseSettings):
         if not self.lease_duration_s > self.renew_s > 1.2 * self.retry_s:
             raise ValueError("needs LEASE_DURATION_S > RENEW_S > 1.2 × RETRY_S")
         return self
+
+    @model_validator(mode="after")
+    def _whole_pair(self) -> Self:
+        if (self.status_tls_cert_file is None) != (self.status_tls_key_file is None):
+            raise ValueError("set both STATUS_TLS_CERT_FILE and STATUS_TLS_KEY_FILE, or neither")
+        return self
+
+    @property
+    def sent_token_file(self) -> Path | None:
+        """Whose token we show to extenders and binders."""
+        return self.decisions_token_file or self.token_file
 
     @property
     def reach(self) -> Reach:

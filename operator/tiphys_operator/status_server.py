@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import logging
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,23 +12,46 @@ from typing import Self
 from aiohttp import web
 
 from tiphys_models.api.scaling_transition import PAGE_MAX, TRANSITIONS_PATH
+from tiphys_models.serving.acceptor import Acceptor
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.bounds import HEAD_BYTES, REFUSALS, Bounds, Peers
+from tiphys_models.serving.certificates import HandshakeFailures, ServerCertificates
+from tiphys_models.serving.exposition import Exposition
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.transition_log import TransitionLog
+from tiphys_operator.status_connection import StatusConnection, bounded
 
 log = logging.getLogger(__name__)
+_RELOAD_S = 2.0
 
 
 class StatusServer:
     """One listener without any write behind it."""
 
     def __init__(
-        self, host: str, port: int, health: Health, metrics: OperatorMetrics, transitions: TransitionLog, token_file: Path | None
+        self,
+        host: str,
+        port: int,
+        health: Health,
+        metrics: OperatorMetrics,
+        transitions: TransitionLog,
+        token_file: Path | None,
+        *,
+        transitions_token_file: Path | None = None,
+        bounds: Bounds = Bounds(per_second=100.0),  # noqa: B008 - it is frozen
+        certificates: ServerCertificates | None = None,
     ) -> None:
         self.port = port
-        self._host, self._health, self._metrics = host, health, metrics
-        self._transitions, self._token_file = transitions, token_file
-        app = web.Application(client_max_size=1024)
+        self._host, self._health, self._metrics, self._transitions = host, health, metrics, transitions
+        self._tokens = BearerTokens(
+            "TIPHYS_OPERATOR_TRANSITIONS_TOKEN_FILE or TIPHYS_OPERATOR_TOKEN_FILE", transitions_token_file, token_file
+        )
+        self._bounds, self._certificates = bounds, certificates
+        self._acceptor: Acceptor | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._exposition = Exposition(metrics.render, metrics.last_scrape.set_to_current_time)
+        app = web.Application(client_max_size=1024, middlewares=[bounded(metrics)])
         app.add_routes(
             [
                 web.get("/metrics", self._show_metrics),
@@ -40,17 +64,39 @@ class StatusServer:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        log.info("status listener open", extra={"fields": {"host": self._host, "port": self.port}})
+        listener = socket.create_server((self._host, self.port), family=socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HEAD_BYTES)
+        self.port = listener.getsockname()[1]
+        self._acceptor = Acceptor(
+            listener,
+            self._connection,
+            Peers(self._bounds),
+            tls=lambda: self._certificates.context if self._certificates is not None else None,
+            on_refused=self._metrics.status_refused[REFUSALS[503]].inc,
+            on_handshake_failed=HandshakeFailures(lambda reason: self._metrics.handshake_failures[reason].inc()).tell,
+        )
+        self._acceptor.start()
+        if self._certificates is not None:
+            self._reloading = asyncio.create_task(_reload(self._certificates))
+        log.info("status listener open", extra={"fields": {"host": self._host, "port": self.port, "tls": self._certificates is not None}})
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()
+            await self._acceptor.wait_closed()
         await self._runner.cleanup()
 
+    def _connection(self) -> StatusConnection:
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("connections come while the listener is open")
+        return StatusConnection(server, self._metrics)
+
     async def _show_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(body=self._exposition.read(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _answer(self._health.dead())
@@ -68,15 +114,14 @@ class StatusServer:
         return web.Response(body=page, content_type="application/json")
 
     def _refusal(self, authorization: str) -> web.Response | None:
-        if self._token_file is None:
-            return web.Response(status=403, text="no token is configured: set TIPHYS_OPERATOR_TOKEN_FILE\n")
-        try:
-            token = self._token_file.read_text().strip()  # read again: secrets are rotated in place
-        except OSError:
-            return web.Response(status=403, text="the token file cannot be read\n")
-        if not token or not hmac.compare_digest(authorization.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-            return web.Response(status=401, text="send the token as Authorization: Bearer\n")
-        return None
+        refused = self._tokens.refusal(authorization)
+        return None if refused is None else web.Response(status=refused[0], text=refused[1] + "\n")
+
+
+async def _reload(certificates: ServerCertificates) -> None:
+    while True:
+        await asyncio.sleep(_RELOAD_S)
+        certificates.reload_if_changed()
 
 
 def _number(text: str) -> int | None:

@@ -136,6 +136,29 @@ EXTENDER_CASES: dict[str, Case] = {
             f"tiphys_extender_certificate_expiry_timestamp_seconds{{{OTHER}}}": "31536000x120",
         },
     ),
+    "TiphysListenerCertificateExpiring": Case(
+        {
+            f"tiphys_operator_status_certificate_expiry_timestamp_seconds{{{AT}}}": "31536000x120",
+            f"tiphys_binder_status_certificate_expiry_timestamp_seconds{{{AT}}}": "864000x120",
+        },
+        "2h",
+        "It ends in 9d 22h 0m 0s. After that metrics, the operator's pulls and calls to the binder fail.",
+        {  # one without TLS, others with a year left
+            f"tiphys_extender_status_certificate_expiry_timestamp_seconds{{{AT}}}": "0x120",
+            f"tiphys_binder_certificate_expiry_timestamp_seconds{{{AT}}}": "31536000x120",
+            f"tiphys_operator_status_certificate_expiry_timestamp_seconds{{{OTHER}}}": "31536000x120",
+        },
+    ),
+    "TiphysClientCertificateExpired": Case(
+        {f'tiphys_extender_tls_handshake_failures_total{{{AT},reason="expired"}}': "0+1x60"},
+        "30m",
+        "15 handshakes in 15 minutes were refused: the scheduler, or a caller of the binder, gets no answers.",
+        {
+            f'tiphys_extender_tls_handshake_failures_total{{{AT},reason="expired"}}': "3x60",
+            f'tiphys_binder_tls_handshake_failures_total{{{AT},reason="untrusted"}}': "0+1x60",
+        },
+        UP | {"reason": "expired"},
+    ),
     "TiphysExtenderDecisionLogDropping": Case(
         {f"tiphys_extender_decision_log_dropped_total{{{AT}}}": "0+1x60"},
         "30m",

@@ -51,6 +51,7 @@ WANTED_MODES = {
     "scaling-namespaces",
     "binding",
     "no-binding",
+    "status-tls",
 }
 
 

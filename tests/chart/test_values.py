@@ -118,6 +118,9 @@ SHADOWING: dict[Path, Any] = {
     **{(name, "image", "digest"): "" for name in ("operator", "scheduler", "extender", "trainer")},
     ("trainer", "schedule"): "",
     ("trainer", "existingClaim"): "",
+    ("networkPolicy", "metricsFrom"): None,
+    ("token", "separate"): False,
+    ("status", "tls", "caSecretName"): "",
 }
 ON = {path: True for path, value in LEAVES.items() if isinstance(value, bool)} | {("routing", "apiVersion"): "v1"}
 

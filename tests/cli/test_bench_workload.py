@@ -1,4 +1,8 @@
+import json
 import math
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +121,18 @@ def test_a_process_is_measured_through_proc() -> None:
     assert not maps_library(pid, "no-such-library")
     with pytest.raises(Unavailable, match="gone"):
         cpu_s(2**22 + 1)
+
+
+def test_the_flooder_floods_until_its_input_ends_and_says_how_much() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as victim:
+        port = victim.getsockname()[1]
+        command = [sys.executable, "-m", "tiphys_cli.bench.flooder", "127.0.0.1", str(port), "0"]
+        flooder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        victim.settimeout(10)
+        for _ in range(20):
+            victim.accept()[0].close()
+        said, _ = flooder.communicate(b"", timeout=10)
+    counted = json.loads(said)
+    assert flooder.returncode == 0
+    assert counted["opened"] >= 20
+    assert counted["seconds"] > 0

@@ -24,6 +24,9 @@ STATE: dict[str, Any] = {
     "coverage": 1.0,
     "routes": [{"policy": "ns/main", "mode": "Active", "policyName": "faasrank", "model": "m"}],
     "models": [{"name": "m", "serves": True, "modes": ["Active"], "windowMatches": True}],
+    "since": 1_000.0,
+    "now": 5_000.0,
+    "lastScrape": 4_990.0,
 }
 EXTENDER: dict[str, Any] = {
     "urlPrefix": "http://127.0.0.1:8888",
@@ -135,6 +138,8 @@ FAULTS = [
             models=[{"name": "m", "serves": True, "modes": ["Active"], "windowMatches": True, "refused": "DigestMismatch", "message": "x"}]
         ),
     ),
+    ("metrics", "WARN", state(since=0.0, now=3_600.0, lastScrape=0.0)),
+    ("metrics", "WARN", state(since=0.0, now=3_600.0, lastScrape=600.0)),
     ("kill-switch", "WARN", replace(HEALTHY, switch="false")),
     ("policies", "WARN", replace(HEALTHY, policies=())),
     ("policies", "WARN", replace(HEALTHY, policies=(PolicyFact("ns/p", "Active", "False", "DegradedToFallback", "m", "True"),))),
@@ -189,3 +194,14 @@ def test_a_schema_may_have_more_than_wanted_but_not_less() -> None:
     assert not covers({"a": [{"b": 2}]}, {"a": [{"b": 1}]})
     assert not covers({"a": []}, {"a": [{"b": 1}]})
     assert not covers(None, {"a": 1})
+
+
+def test_an_extender_that_has_just_started_is_not_blamed_for_being_unread() -> None:
+    assert graded(state(since=3_500.0, now=3_600.0, lastScrape=0.0), "metrics") == []
+
+
+def test_nobody_reading_metrics_comes_with_the_value_to_set() -> None:
+    (finding,) = graded(state(since=0.0, now=3_600.0, lastScrape=0.0), "metrics")
+    assert "monitoring.namespace" in finding.advice
+    (finding,) = graded(state(since=0.0, now=3_600.0, lastScrape=600.0), "metrics")
+    assert "50 minutes" in finding.message

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+import trustme
 
 from tests.operator.api_server import FakeApiServer
 from tests.operator.scaling.test_transition_log import transition
@@ -17,6 +18,7 @@ from tiphys_cli.train.transitions import Pulled, pull, read_file
 from tiphys_models.clients.leases import Lease, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.serving.certificates import ServerCertificates
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.transition_log import TransitionLog
@@ -24,11 +26,11 @@ from tiphys_operator.status_server import StatusServer
 
 
 @asynccontextmanager
-async def serving(log: TransitionLog, token: Path) -> AsyncIterator[str]:
+async def serving(log: TransitionLog, token: Path, certificates: ServerCertificates | None = None) -> AsyncIterator[str]:
     clock = ManualClock()
     async with FakeApiServer() as server, server.client() as client:
         health = Health(clock, Lease(client, LeaseOptions("n", "l", "a"), clock), dead_after_s=150)
-        async with StatusServer("127.0.0.1", 0, health, OperatorMetrics(), log, token) as status:
+        async with StatusServer("127.0.0.1", 0, health, OperatorMetrics(), log, token, certificates=certificates) as status:
             yield f"http://127.0.0.1:{status.port}"
 
 
@@ -154,3 +156,28 @@ async def test_a_line_that_was_cut_off_while_it_was_written_is_read_again(tmp_pa
         again = await asyncio.to_thread(pull, url, token, "", out)
     assert {t.number for t in again.transitions} == {1, 2, 3}
     assert len(read_file(kept)) == 2 + 3
+
+
+@pytest.fixture
+def rotating(token: Path) -> Path:
+    token.write_text("old notAfter=2020-01-01T00:00:00Z\nsecret\n")
+    return token
+
+
+async def test_it_reads_over_tls_from_an_operator_that_its_authority_has_signed_and_from_no_other(tmp_path: Path, rotating: Path) -> None:
+    authority, stranger, log = trustme.CA(), trustme.CA(), TransitionLog()
+    append(log, 1, 3)
+    issued = authority.issue_cert("localhost")
+    (tmp_path / "tls.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(tmp_path / "tls.key")
+    for name, signer in (("ca", authority), ("stranger", stranger)):
+        signer.cert_pem.write_to_path(tmp_path / name)
+    async with serving(log, rotating, ServerCertificates(tmp_path / "tls.crt", tmp_path / "tls.key", None)) as url:
+        named = url.replace("http://127.0.0.1", "https://localhost")
+
+        def read(ca: str) -> Pulled:
+            return pull(named, rotating, "", tmp_path / "out", ca_file=tmp_path / ca)
+
+        assert (await asyncio.to_thread(read, "ca")).new == 3
+        with pytest.raises(Unavailable, match="certificate"):
+            await asyncio.to_thread(read, "stranger")

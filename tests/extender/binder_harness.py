@@ -28,13 +28,14 @@ from tiphys_extender.watches import PolicySink
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.selector import LabelSelector
 from tiphys_models.placement.state import PlacementState
+from tiphys_models.serving.bounds import REFUSALS
 
 ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 POOL = {"tiphys.io/door": "calls"}
 TOKEN = "a-token-of-the-platform"
 OTHER_TOKEN = "a-token-of-somebody-else"
-PLATFORM = Tenant("platform", b"", frozenset({"default"}))
-OTHER = Tenant("other", b"", frozenset({"elsewhere"}))
+PLATFORM = Tenant("platform", (), frozenset({"default"}))
+OTHER = Tenant("other", (), frozenset({"elsewhere"}))
 
 
 def node_object(name: str, labels: dict[str, str] | None = None, cpu: str = "8", memory: str = "16Gi", **changes: Any) -> dict[str, Any]:
@@ -143,11 +144,11 @@ async def open_to_callers(binder: Binder, directory: Path, *, max_body_bytes: in
     throttle = Throttle(binder.clock)
     app = make_binder_app(binder.placer, Replies(1_000_000), tenants, binder.metrics, throttle=throttle, max_body_bytes=max_body_bytes)
 
-    def too_slow() -> None:
-        binder.metrics.bad_requests["too-slow"].inc()
-        binder.metrics.requests["408"].inc()
+    def refused(status: int) -> None:
+        binder.metrics.bad_requests[REFUSALS.get(status, "not-http")].inc()
+        binder.metrics.requests[str(status)].inc()
 
-    async with listening(app, count=too_slow) as port:
+    async with listening(app, refused, max_body_bytes=max_body_bytes + 1_000) as port:
         yield port
 
 

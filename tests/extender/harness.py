@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import uvicorn
 
 from tests.builders import node, policy_object, read
 from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.decide import World
 from tiphys_extender.decisions import DecisionLog
 from tiphys_extender.hot_listener import HotListener, HotRoutes
-from tiphys_extender.http_protocol import counting_protocol, open_listener
+from tiphys_extender.http_protocol import BoundedServer, Front, open_listener
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
 from tiphys_extender.watches import PolicySink
 from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.domain.clock import Clock, ManualClock
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.serving.bounds import Bounds
 
 ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 
@@ -146,28 +146,17 @@ def untrained(directory: Path, name: str = "m", seed: int = 0) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any, count: Callable[[], None] = lambda: None) -> AsyncGenerator[int, None]:
+async def listening(app: Any, count: Callable[[int], None] = lambda status: None, **front: Any) -> AsyncGenerator[int, None]:
     """An app behind the extender's own HTTP protocol on a free port of loopback."""
     listener = open_listener("127.0.0.1", 0)
-    config = uvicorn.Config(
-        app,
-        http=counting_protocol(count),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=120,
-        timeout_graceful_shutdown=2,
-    )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server._serve([listener]))
+    port = listener.getsockname()[1]
+    server = BoundedServer(app, listener, Front(count=count, **front), drain_s=2)
+    serving = asyncio.create_task(server.serve())
     try:
         async with asyncio.timeout(5):
             while not server.started:  # noqa: ASYNC110 - uvicorn has a flag, not an event
                 await asyncio.sleep(0.005)
-        yield listener.getsockname()[1]
+        yield port
     finally:
         server.should_exit = True
         async with asyncio.timeout(5):
@@ -176,14 +165,20 @@ async def listening(app: Any, count: Callable[[], None] = lambda: None) -> Async
 
 @contextlib.asynccontextmanager
 async def serving(
-    extender: Extender, *, max_body_bytes: int = 2_000_000, floor: bool = False, tls: ssl.SSLContext | None = None
+    extender: Extender,
+    *,
+    max_body_bytes: int = 2_000_000,
+    floor: bool = False,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    bounds: Bounds | None = None,
 ) -> AsyncGenerator[int, None]:
     """The extender's hot listener on a free port of loopback."""
     hot = HotListener(HotRoutes(extender.answerer, extender.metrics, max_body_bytes=max_body_bytes, expose_floor=floor))
     listener = open_listener("127.0.0.1", 0)
-    await hot.start(listener, tls)
+    port = listener.getsockname()[1]
+    hot.start(listener, bounds or Bounds(loopback_is_free=True), tls or (lambda: None))
     try:
-        yield listener.getsockname()[1]
+        yield port
     finally:
         await hot.stop(within_s=2)
 

@@ -20,6 +20,8 @@ from tiphys_extender.binder.requests import PlaceCall, parse
 from tiphys_extender.binder.tenants import Tenants
 from tiphys_models.domain.errors import InvalidInput
 
+NEXT_TOKEN = "the-next-token-of-the-platform"
+
 
 async def test_a_placement_from_first_call_to_last(tmp_path: Path) -> None:
     binder = Binder(nodes=3)
@@ -254,3 +256,54 @@ def test_a_tenants_file_that_says_nothing_clear_is_refused_without_quoting_it(tm
     with pytest.raises(InvalidInput, match=said) as caught:
         Tenants(path, BinderMetrics())
     assert "hunter2" not in str(caught.value)
+
+
+def test_tokens_of_a_tenant_overlap_while_they_rotate_and_end_when_they_say(tmp_path: Path) -> None:
+    binder, now_s = Binder(), [1_798_718_399.0]
+    rotating = [{"token": NEXT_TOKEN}, {"token": TOKEN, "notAfter": "2026-12-31T12:00:00Z"}]
+    tenants = Tenants(tenants_file(tmp_path, token=None, tokens=rotating), binder.metrics, now_s=lambda: now_s[0])
+    old, new = tenants.of(f"Bearer {TOKEN}"), tenants.of(f"Bearer {NEXT_TOKEN}")
+    assert old is not None
+    assert old == new, "one tenant, whichever token it shows: leases and streams belong to its name"
+    now_s[0] += 1
+    assert tenants.of(f"Bearer {TOKEN}") is None
+    assert tenants.of(f"Bearer {NEXT_TOKEN}") is not None
+
+
+def test_a_tenant_whose_last_token_has_ended_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    binder = Binder()
+    path = tenants_file(tmp_path, token=None, tokens=[{"token": TOKEN, "notAfter": "2020-01-01T00:00:00Z"}])
+    tenants = Tenants(path, binder.metrics)
+    for _ in range(3):
+        tenants.reload_if_changed()
+    assert [record.fields for record in caplog.records] == [{"tenant": "platform"}]  # type: ignore[attr-defined]
+    assert binder.counted("tenants_expired") == 1
+    assert tenants.of(f"Bearer {TOKEN}") is None
+    assert tenants.of(f"Bearer {OTHER_TOKEN}") is not None
+
+
+async def test_a_call_placed_with_the_old_token_is_finished_with_the_new_one(tmp_path: Path) -> None:
+    binder = Binder()
+    async with calling(binder, tmp_path, tokens=[{"token": NEXT_TOKEN}]) as caller:
+        _, placed = await caller.post("", call())
+        caller.token = NEXT_TOKEN
+        assert (await caller.post(f"/{placed['id']}/finished"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"token": None}, "no token"),
+        ({"tokens": [{"token": TOKEN}]}, "a token twice"),
+        ({"tokens": [{"token": OTHER_TOKEN}]}, "a token twice"),
+        ({"tokens": [{"token": "short"}]}, "tokens"),
+        ({"tokens": [{"token": NEXT_TOKEN, "notAfter": "tomorrow"}]}, "notAfter"),
+        ({"tokens": [{"token": NEXT_TOKEN, "notAfter": "2026-12-31T12:00:00"}]}, "notAfter"),
+        ({"tokens": [{"token": f"{NEXT_TOKEN}{i}"} for i in range(9)]}, "tokens"),
+    ],
+)
+def test_tokens_that_say_nothing_clear_are_refused_without_quoting_them(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as refused:
+        Tenants(tenants_file(tmp_path, **changes), Binder().metrics)
+    assert TOKEN not in str(refused.value)
+    assert NEXT_TOKEN not in str(refused.value)

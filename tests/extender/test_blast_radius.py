@@ -20,12 +20,13 @@ from tiphys_extender.guarded import Guarded
 from tiphys_extender.loops import DEAD_AFTER_S, Loops
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_files import scan
-from tiphys_extender.status_app import Health, make_status_app
+from tiphys_extender.status_app import Health, StatusTokens, make_status_app
 from tiphys_extender.ticker import Ticker
 from tiphys_extender.watchdog import Watchdog
 from tiphys_extender.watches import POLICIES_PATH, PodSink, PolicySink, Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_models.serving.bearer import BearerTokens
 
 
 class Tripping:
@@ -179,7 +180,8 @@ async def test_probes_say_which_loop_stands_still() -> None:
     loops.expect("ticker", 30, essential=True, fatal=True)
     loops.expect("readings", 30)
     extender = Extender(nodes=1)
-    app = make_status_app(metrics, Health(lambda: (), loops), extender.decisions, extender.models, None)
+    nobody = BearerTokens("NO_TOKEN_FILE")
+    app = make_status_app(metrics, Health(lambda: (), loops), extender.decisions, extender.models, StatusTokens(nobody, nobody))
     async with listening(app) as port, connected(port) as connection:
 
         async def asked(path: str) -> tuple[int, str]:

@@ -282,7 +282,7 @@ def test_too_many_open_placements_are_refused_until_one_ends() -> None:
 
 def test_a_tenants_own_limit_leaves_room_for_others() -> None:
     binder = Binder(policies=[ACTIVE, policy_object("theirs", "elsewhere", mode="Active")], max_open=3)
-    greedy = Tenant("greedy", b"", frozenset({"*"}), Caps(max_open=1))
+    greedy = Tenant("greedy", (), frozenset({"*"}), Caps(max_open=1))
     binder.place(greedy)
     with refused("too-many-open"):
         binder.place(greedy)

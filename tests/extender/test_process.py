@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -243,3 +244,24 @@ def test_the_extender_imports_no_torch_no_official_client_and_no_kopf() -> None:
     script = "import sys, tiphys_extender.server; print([m for m in ('torch', 'kubernetes', 'kopf', 'cryptography') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=True)
     assert done.stdout.strip() == b"[]"
+
+
+def test_a_flood_of_headers_on_the_status_port_costs_the_process_next_to_nothing(tmp_path: Path) -> None:
+    with started(tmp_path, SNAPSHOT=snapshot(tmp_path, policy="greedy", model=None)) as extender:
+        extender.ask("before")
+        before_kib = resident_kib(extender)
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", extender.ports["status"]), 5) as flood, contextlib.suppress(OSError):
+                flood.sendall(b"GET /metrics HTTP/1.1\r\n")
+                for _ in range(37):
+                    flood.sendall(b"a:b\r\n" * 200_000)
+        assert resident_kib(extender) - before_kib < 5 * 1024
+        extender.ask("after")
+        _, metrics = extender.call("status", "GET", "/metrics")
+        assert b'tiphys_extender_bad_requests_total{reason="head-too-large"} 3.0' in metrics
+
+
+def resident_kib(extender: Process) -> int:
+    """The most memory that the process ever held."""
+    (line,) = [line for line in Path(f"/proc/{extender.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1])

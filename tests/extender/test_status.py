@@ -6,18 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import ASGIApp
 
 from tests.extender.harness import Extender, connected, listening, untrained
-from tiphys_extender.status_app import Health, make_explain_app, make_status_app
+from tiphys_extender.status_app import LOADS_PATH, Health, Page, StatusTokens, make_explain_app, make_status_app
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.serving.bearer import BearerTokens
 
 
-def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[FastAPI, Health]:
+def status_app(extender: Extender, token_file: Path | None = None, missing: tuple[str, ...] = ()) -> tuple[ASGIApp, Health]:
     health = Health(lambda: missing)
-    return make_status_app(extender.metrics, health, extender.decisions, extender.models, token_file), health
+    tokens = BearerTokens("TIPHYS_EXTENDER_TOKEN_FILE", token_file)
+    return make_status_app(extender.metrics, health, extender.decisions, extender.models, StatusTokens(tokens, tokens)), health
 
 
 async def test_readiness_names_what_is_missing_and_goes_before_the_process_does() -> None:
@@ -135,3 +137,38 @@ async def test_explain_and_state_over_http(tmp_path: Path) -> None:
         assert state["routes"] == [{"policy": "default/active", "mode": "Active", "policyName": "least-connections", "model": None}]
         assert state["models"][0]["sha256"] == digest
         assert state["peakMemoryBytes"] > 10_000_000
+
+
+async def test_when_metrics_were_last_read_is_known_and_who_asks_too_often_reads_an_older_text() -> None:
+    extender = Extender(nodes=3)
+    app, health = status_app(extender)
+    async with listening(app) as port, connected(port) as connection:
+        assert health.scraped_s == 0
+        first = (await connection.get("/metrics"))[2]
+        assert b"tiphys_extender_last_scrape_timestamp_seconds 0.0" in first
+        assert health.scraped_s > 0
+        assert b"tiphys_extender_last_scrape_timestamp_seconds 1" in (await connection.get("/metrics"))[2]
+        texts = []
+        for index in range(30):
+            extender.metrics.reservations.set(index)
+            texts.append((await connection.get("/metrics"))[2])
+        assert len(set(texts)) < 20
+
+
+async def test_a_purpose_opens_its_own_pages_and_no_others(tmp_path: Path) -> None:
+    extender = Extender()
+    for purpose in ("decisions", "loads"):
+        (tmp_path / purpose).write_text(f"token-of-{purpose}")
+    tokens = StatusTokens(*(BearerTokens("X", tmp_path / purpose) for purpose in ("decisions", "loads")))
+    pages: dict[str, Page] = {LOADS_PATH: lambda _: {"loads": {}}, "/v1/bindings/summary": lambda _: {}}
+    app = make_status_app(extender.metrics, Health(lambda: ()), extender.decisions, extender.models, tokens, pages=pages)
+    async with listening(app) as port, connected(port) as connection:
+        for path, purpose in (
+            ("/v1/decisions", "decisions"),
+            ("/v1/models", "decisions"),
+            ("/v1/bindings/summary", "decisions"),
+            (LOADS_PATH, "loads"),
+        ):
+            for shown in ("decisions", "loads"):
+                status, _, _ = await connection.get(path, Authorization=f"Bearer token-of-{shown}")
+                assert status == (200 if shown == purpose else 401), (path, shown)

@@ -45,7 +45,7 @@ def refused(reason: str) -> Any:
 
 
 def tenant(**caps: Any) -> Tenant:
-    return Tenant("other", b"", frozenset({"*"}), Caps(**caps))
+    return Tenant("other", (), frozenset({"*"}), Caps(**caps))
 
 
 # ---- bookings ----------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_kept_values_are_bounded_for_each_and_for_all_and_leave_nothing_behind()
 
 def test_made_up_names_of_functions_are_bounded_for_each_tenant() -> None:
     binder = Binder()
-    few = Tenant("few", b"", frozenset({"default"}), Caps(max_functions=3))
+    few = Tenant("few", (), frozenset({"default"}), Caps(max_functions=3))
     for index in range(3):
         for _ in range(2):
             binder.placer.finished(few, binder.place(few, function=f"f{index}")["id"])
@@ -328,7 +328,7 @@ def test_made_up_names_of_functions_are_bounded_for_each_tenant() -> None:
 
 def test_a_function_whose_call_still_runs_is_not_forgotten() -> None:
     binder = Binder(lease_s=400)
-    one = Tenant("one", b"", frozenset({"default"}), Caps(max_functions=1))
+    one = Tenant("one", (), frozenset({"default"}), Caps(max_functions=1))
     uid = binder.place(one)["id"]
     binder.clock.advance(300)
     binder.report(uid, one)
@@ -354,7 +354,7 @@ def test_every_word_of_a_refusal_is_explained() -> None:
 def test_whatever_two_tenants_do_neither_leaves_its_share_and_the_books_hold_exactly_what_is_open() -> None:
     random = np.random.default_rng(11)
     binder = Binder(nodes=4, policies=[ACTIVE, THEIRS], lease_s=10, max_open=50)
-    both = [Tenant(name, b"", frozenset({"default", "elsewhere"}), Caps(max_open=20, share=0.5, max_functions=4)) for name in ("a", "b")]
+    both = [Tenant(name, (), frozenset({"default", "elsewhere"}), Caps(max_open=20, share=0.5, max_functions=4)) for name in ("a", "b")]
     known = [new_uid()]
     reasons: Counter[str] = Counter()
     for _ in range(1_500):

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ssl
+import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 
 from tests.operator.api_server import FakeApiServer
 from tests.operator.scaling.test_transition_log import transition
 from tiphys_models.api.scaling_transition import TransitionPage
 from tiphys_models.clients.leases import Lease, LeaseOptions
 from tiphys_models.domain.clock import ManualClock
+from tiphys_models.serving.bounds import Bounds
+from tiphys_models.serving.certificates import ServerCertificates
 from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.policy_watch import SeenVersions
@@ -145,3 +154,126 @@ async def test_a_page_that_makes_no_sense_is_refused(probe: Probe, query: str) -
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/metrics", 405), ("GET", "/", 404), ("GET", "/docs", 404)])
 async def test_nothing_else_is_served(probe: Probe, method: str, path: str, status: int) -> None:
     assert (await probe.get(path, method))[0] == status
+
+
+@contextlib.asynccontextmanager
+async def listening(**options: Any) -> AsyncIterator[tuple[int, OperatorMetrics]]:
+    clock, metrics = ManualClock(), OperatorMetrics()
+    async with FakeApiServer() as server, server.client() as client:
+        health = Health(clock, Lease(client, LeaseOptions("n", "l", "a"), clock), dead_after_s=150)
+        async with StatusServer("127.0.0.1", 0, health, metrics, TransitionLog(), None, **options) as status:
+            yield status.port, metrics
+
+
+def refused(metrics: OperatorMetrics, reason: str) -> float:
+    return metrics.registry.get_sample_value("tiphys_operator_status_refused_total", {"reason": reason}) or 0.0
+
+
+async def said(port: int, sent: bytes, within_s: float = 3) -> bytes:
+    """What comes until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(within_s):
+            answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [(b"GET /metrics HTTP/1.1\r\n", b"a:b\r\n"), (b"GET /metrics HTTP/1.1\r\na:", b"x" * 4096), (b"GET /", b"x" * 4096)],
+    ids=["many headers", "one header", "one url"],
+)
+async def test_37_megabytes_of_head_cost_less_than_five(start: bytes, more: bytes) -> None:
+    chunk = more * (65_536 // len(more))
+    async with listening() as (port, _):
+        tracemalloc.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            writer.write(start)
+            for _ in range(37 * 2**20 // len(chunk)):
+                writer.write(chunk)
+                await writer.drain()
+                if reader.at_eof():
+                    break
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        writer.close()
+        assert peak < 5 * 2**20
+        assert (await said(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("start", [b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost", b"\r\n"])
+async def test_a_request_that_does_not_come_is_cut(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiphys_operator.status_connection.RECEIPT_LIMIT_S", 0.1)
+    async with listening() as (port, metrics):
+        assert (await said(port, start)).startswith(b"HTTP/1.1 408")
+        assert refused(metrics, "too-slow") == 1
+
+
+async def test_a_connection_that_asks_nothing_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiphys_operator.status_connection.IDLE_LIMIT_S", 0.1)
+    async with listening() as (port, _):
+        assert await said(port, b"") == b""
+
+
+async def test_a_kept_connection_answers_again_and_again() -> None:
+    async with listening() as (port, _), aiohttp.ClientSession() as session:
+        for _ in range(20):
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+
+
+async def test_one_address_has_so_many_connections_and_asks_so_often() -> None:
+    async with listening(bounds=Bounds(connections_a_peer=2)) as (port, metrics):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        assert (await said(port, b"")).startswith(b"HTTP/1.1 503")
+        assert refused(metrics, "too-many-connections") == 1
+        for _, writer in held:
+            writer.close()
+    async with listening(bounds=Bounds(per_second=1, burst=5)) as (port, metrics):
+        answers = await said(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        assert answers.count(b"HTTP/1.1 200") <= 6
+        assert answers.count(b"HTTP/1.1 429") == 1
+        assert refused(metrics, "too-many-requests") == 1
+
+
+async def test_status_over_tls_with_a_certificate_that_changes(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def issue() -> None:
+        issued = authority.issue_cert("localhost")
+        cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        key.write_bytes(issued.private_key_pem.bytes())
+
+    issue()
+    metrics = OperatorMetrics()
+    certificates = ServerCertificates(cert, key, None, on_expiry=metrics.certificate_expiry.set)
+    assert (metrics.registry.get_sample_value("tiphys_operator_status_certificate_expiry_timestamp_seconds") or 0) > time.time()
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with listening(certificates=certificates) as (port, counted), aiohttp.ClientSession() as session:
+        for _ in range(2):
+            async with session.get(f"https://localhost:{port}/healthz", ssl=trusting) as answer:
+                assert answer.status == 200
+            issue()
+            assert certificates.reload_if_changed()
+        await said(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+        failed = counted.registry.get_sample_value("tiphys_operator_tls_handshake_failures_total", {"reason": "not-tls"})
+        assert failed == 1
+
+
+async def test_the_own_token_of_transitions_opens_them_and_that_of_another_purpose_does_not(tmp_path: Path) -> None:
+    (tmp_path / "transitions").write_text("own")
+    path = b"GET /v1/scaling/transitions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %b\r\n\r\n"
+    async with listening(transitions_token_file=tmp_path / "transitions") as (port, _):
+        assert (await said(port, path % b"own")).startswith(b"HTTP/1.1 200")
+        assert (await said(port, path % b"decisions")).startswith(b"HTTP/1.1 401")
+
+
+async def test_when_metrics_were_last_read_is_a_metric(probe: Probe) -> None:
+    assert "tiphys_operator_last_scrape_timestamp_seconds 0.0" in (await probe.get("/metrics"))[1]
+    assert "tiphys_operator_last_scrape_timestamp_seconds 1" in (await probe.get("/metrics"))[1]

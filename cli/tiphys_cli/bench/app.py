@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from tiphys_cli.bench import versions as versions_bench
-from tiphys_cli.bench.commands import Check, Json, Out, Quick, bench_app, finish, guarded
+from tiphys_cli.bench.commands import Check, Json, Out, Quick, bench_app
+from tiphys_cli.bench.printing import finish, guarded
 from tiphys_cli.bench.report import Result
 
 COMPARABLE = ("extender", *versions_bench.NOT_COMPARED)

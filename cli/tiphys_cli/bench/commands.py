@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tiphys_cli.bench import binder as binder_bench
 from tiphys_cli.bench import extender as extender_bench
+from tiphys_cli.bench import flood as flood_bench
 from tiphys_cli.bench import scheduler as scheduler_bench
 from tiphys_cli.bench.documents import check as check_documents
 from tiphys_cli.bench.documents import markdown, printed, rewrite
-from tiphys_cli.bench.plots import Bars, svg
-from tiphys_cli.bench.report import Result, Row
-from tiphys_cli.cluster.errors import ClusterError
-from tiphys_cli.tools.programs import ToolError
+from tiphys_cli.bench.plots import Bars
+from tiphys_cli.bench.printing import finish, guarded, parse_numbers
+from tiphys_cli.bench.report import Result
 from tiphys_models.artifacts.shipped import SHIPPED
-from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.sim.workloads import KINDS
-
-_FILE_WIDTH = 220
-"""Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
 
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks: every figure in the documentation comes from one of these.")
 
@@ -42,15 +38,27 @@ Docs = Annotated[
 
 
 @bench_app.command()
-def extender(json: Json = False, quick: Quick = False, out: Out = None, check: Check = False, seeds: Seeds = "0") -> None:
+def extender(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Seeds = "0",
+    flood: Annotated[bool, typer.Option("--flood", help="instead: calls with a flood on the status port, beside calls without")] = False,
+) -> None:
     """What one prioritize call costs with FaaSRank on, beside the floor of the same server."""
 
     def work(tell: Callable[[str], None]) -> Result:
         chosen = parse_numbers(seeds, "seeds", least=0)
+        if flood:
+            return flood_bench.run(flood_bench.Plan.quickly(chosen) if quick else flood_bench.Plan(seeds=chosen), tell)
         return extender_bench.run(extender_bench.Plan.quickly(chosen) if quick else extender_bench.Plan(seeds=chosen), tell)
 
     result = guarded(work)
     rows = result.rows
+    if flood:
+        finish(result, json=json, out=out, check=check, plots={})
+        return
     bars = Bars(
         "One prioritize call: median, FaaSRank beside the floor",
         "ms",
@@ -339,62 +347,3 @@ def binder(
         return result
 
     finish(guarded(work, docs if quick else None), json=json, out=out, check=check, plots={})
-
-
-def parse_numbers(text: str, what: str, least: int) -> tuple[int, ...]:
-    """`0,1,2` as numbers; InvalidInput names the option."""
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput(f"--{what} wants whole numbers with commas between them, such as 0,1,2; it got {text!r}") from None
-    if min(numbers) < least or len(set(numbers)) != len(numbers):
-        raise InvalidInput(f"--{what}: {text!r} repeats a number or has one below {least}")
-    return numbers
-
-
-def guarded(work: Callable[[Callable[[str], None]], Result], quick_docs: list[Path] | None = None) -> Result:
-    """Do the work, or end with one clear line and exit status 2 (bad input) or 1."""
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    try:
-        if quick_docs:
-            raise InvalidInput(f"--docs: a run with --quick is not for quoting, and {quick_docs[0]} is quoted")
-        return work(errors.print)
-    except InvalidInput as error:
-        _end(errors, error, 2)
-    except (TiphysError, ClusterError, ToolError, TimeoutError) as error:
-        _end(errors, error, 1)
-
-
-def _end(console: Console, error: Exception, status: int) -> NoReturn:
-    console.print(f"error: {error}")
-    raise typer.Exit(status)
-
-
-def finish(
-    result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars], tables: Sequence[tuple[str, Sequence[Row]]] = ()
-) -> None:
-    """Print and write what was measured; with `check`, exit status 1 if a claim does not hold."""
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "result.json").write_bytes(orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        for name, bars in plots.items():
-            (out / name).write_text(svg(bars), encoding="utf-8")
-    if json:
-        typer.echo(orjson.dumps(result.as_json()).decode())
-    else:
-        _print_tables(result, tables or (("rows", result.rows), ("summary", result.summary)))
-    if check and not result.holds:
-        raise typer.Exit(1)
-
-
-def _print_tables(result: Result, tables: Sequence[tuple[str, Sequence[Row]]]) -> None:
-    console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=_FILE_WIDTH)
-    for title, rows in tables:
-        keys = list(dict.fromkeys(key for row in rows for key in row))
-        table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))
-        for row in rows:
-            table.add_row(*("" if row.get(key) is None else str(row[key]) for key in keys))
-        console.print(table)
-    for claim in result.claims:
-        verdict = "holds" if claim.holds else "DOES NOT HOLD"
-        console.print(f"{claim.id}: {claim.value} ({claim.bound}) {verdict}", markup=False)

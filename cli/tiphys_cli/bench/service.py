@@ -86,6 +86,7 @@ class Extender:
             "PROMETHEUS_URL": options.prometheus_url,
             "EXPOSE_FLOOR": "true" if options.expose_floor else "false",
             "OWN_NAMESPACE": options.own_namespace,
+            "STATUS_REQUESTS_PER_SECOND": "1000",  # on one machine everybody who asks is one address
             **options.settings,
         }
         environment = {f"TIPHYS_EXTENDER_{key}": value for key, value in given.items() if value}

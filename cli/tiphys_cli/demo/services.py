@@ -79,6 +79,7 @@ def start_services(
             "TIPHYS_EXTENDER_PORT": str(hot),
             "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",
             "TIPHYS_EXTENDER_STATUS_PORT": str(status),
+            "TIPHYS_EXTENDER_STATUS_REQUESTS_PER_SECOND": "1000",  # on one machine everybody who asks is one address
             "TIPHYS_EXTENDER_EXPLAIN_PORT": str(explain),
             "TIPHYS_EXTENDER_OWN_NAMESPACE": NAMESPACE,
             "TIPHYS_EXTENDER_PROMETHEUS_URL": prometheus_url,

@@ -171,6 +171,26 @@ def _extender() -> list[Alert]:
             "It ends in {{ $value | humanizeDuration }}. After that the scheduler refuses every answer, silently.",
         ),
         Alert(
+            "TiphysListenerCertificateExpiring",
+            "warning",
+            "1h",
+            "(min(tiphys_extender_status_certificate_expiry_timestamp_seconds > 0) - time() < 14 * 86400) "
+            "or (min(tiphys_operator_status_certificate_expiry_timestamp_seconds > 0) - time() < 14 * 86400) "
+            "or (min(tiphys_binder_status_certificate_expiry_timestamp_seconds > 0) - time() < 14 * 86400) "
+            "or (min(tiphys_binder_certificate_expiry_timestamp_seconds > 0) - time() < 14 * 86400)",
+            "A certificate of a status listener, or of the binder, ends soon",
+            "It ends in {{ $value | humanizeDuration }}. After that metrics, the operator's pulls and calls to the binder fail.",
+        ),
+        Alert(
+            "TiphysClientCertificateExpired",
+            "warning",
+            "5m",
+            'increase(tiphys_extender_tls_handshake_failures_total{reason="expired"}[15m]) > 0 '
+            'or increase(tiphys_binder_tls_handshake_failures_total{reason="expired"}[15m]) > 0',
+            "Somebody asks with a certificate that has expired",
+            "{{ $value | humanize }} handshakes in 15 minutes were refused: the scheduler, or a caller of the binder, gets no answers.",
+        ),
+        Alert(
             "TiphysExtenderDecisionLogDropping",
             "info",
             "5m",

@@ -138,6 +138,18 @@ ENTRIES: dict[str, Entry] = {
             "A new CA: list old and new in the bundle, let the scheduler restart, then change the certificates, then drop the old one.",
         ),
     ),
+    "TiphysListenerCertificateExpiring": Entry(
+        "The certificate of a status listener (`status.tls.secretName`) or of the binder's callers ends within 14 days.",
+        "After its end Prometheus, the operator, other binders and callers refuse the connection.",
+        ("The metric's name and `instance` say whose it is; who renews that Secret?",),
+        ("Renew the Secret; certificates are read again when their files change, without a restart.",),
+    ),
+    "TiphysClientCertificateExpired": Entry(
+        "Somebody asks the extender's Service, or the binder, with a client certificate that has run out; it is refused at the handshake.",
+        "If it is the scheduler, it places pods by its own plugins alone, and says so at verbosity 5 only.",
+        ("`TLS handshake failed` in the log names the peer's address, once a minute.", "Is it the scheduler's Secret, or a caller's?"),
+        ("Renew the client's certificate; kube-scheduler reads its own again, other clients may need a restart.",),
+    ),
     "TiphysExtenderDecisionLogDropping": Entry(
         "Records of decisions could not be written to the emptyDir.",
         "Placement goes on. `tiphys explain` still works from memory; a restart loses those records.",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 Grade = Literal["OK", "WARN", "FAIL"]
 DECISIVE_WEIGHT = 121
 MIN_KUBERNETES = (1, 33)
+_SCRAPED_WITHIN_S = 300.0
 _LEAST_COVERAGE = 0.9
 _MOST_HTTP_TIMEOUT_S = 0.3
 _LEAST_QPS = 200
@@ -302,6 +303,24 @@ def _extenders(facts: Facts) -> Iterator[Finding]:
             yield Finding("extender", "OK", f"{extender.where} is ready: {counts}")
             yield from _coverage(extender)
             yield from _models(extender)
+            yield from _scraped(extender)
+
+
+def _scraped(extender: ExtenderFact) -> Iterator[Finding]:
+    """Whether a Prometheus reads its metrics: alerts are silent about what nobody reads."""
+    last_s, now_s = extender.state.get("lastScrape"), extender.state.get("now")
+    if last_s is None or now_s is None:
+        return  # an extender of before
+    if now_s - max(float(last_s), float(extender.state.get("since") or 0.0)) <= _SCRAPED_WITHIN_S:
+        if last_s:
+            yield Finding("metrics", "OK", f"the metrics of {extender.where} are read")
+        return
+    said = f"since {(now_s - last_s) / 60:.0f} minutes" if last_s else "and nobody ever did"
+    advice = (
+        "networkPolicy.metricsFrom admits namespace monitoring.namespace only: set one of them to where your Prometheus is, "
+        "and look at monitoring.serviceMonitor"
+    )
+    yield Finding("metrics", "WARN", f"nobody reads the metrics of {extender.where}, {said}: no alert can fire", advice)
 
 
 def _coverage(extender: ExtenderFact) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tiphys_cli.bench.commands import parse_numbers
+from tiphys_cli.bench.printing import parse_numbers
 from tiphys_cli.model.commands import send
 from tiphys_cli.model.publishing import NAMESPACE, publication
 from tiphys_cli.train.binding import train_binding
@@ -106,20 +106,22 @@ def scaling(
     out: Annotated[Path, typer.Option(help="directory for artifacts")] = Path("out/train/scaling"),
     rounds: Annotated[int | None, typer.Option(help="batches of episodes instead of the preset's")] = None,
     from_transitions: Annotated[
-        str, typer.Option(metavar="URL|FILE", help="go on with what operators served: http://HOST:PORT of their status listener, or a file")
+        str,
+        typer.Option(metavar="URL|FILE", help="go on with what operators served: http(s)://HOST:PORT of status listeners, or a file"),
     ] = "",
     base: Annotated[Path | None, typer.Option(help="card to go on from; default: the one in --out, else the shipped one")] = None,
     token_file: Annotated[Path | None, typer.Option(help="token of the status listener")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="CA of the status listener's certificate; default: the system's")] = None,
     policy: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="transitions of this ScalingPolicy only")] = "",
     publish: Annotated[str, typer.Option(metavar="NAME", help="publish the best as this LearnedModel, stage candidate")] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="where --publish writes: the namespace of the chart")] = NAMESPACE,
 ) -> None:
     """Train scaling agents; of several seeds the best by validation becomes scaling-NAME.json beside scaling-NAME.safetensors."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    served = ServedFrom(from_transitions, token_file, policy, base) if from_transitions else None
+    served = ServedFrom(from_transitions, token_file, ca_file, policy, base) if from_transitions else None
     try:
-        if served is None and (base is not None or token_file is not None or policy):
-            raise InvalidInput("--base, --token-file and --policy are for --from-transitions")
+        if served is None and (base is not None or token_file is not None or ca_file is not None or policy):
+            raise InvalidInput("--base, --token-file, --ca-file and --policy are for --from-transitions")
         access = find_access() if publish else None
         card = train_scaling(preset, parse_numbers(seeds, "seeds", least=0), out, rounds, errors, served)
         if access is not None:

@@ -22,6 +22,8 @@ class ServedFrom:
     source: str
     """A file, or http://HOST:PORT of operators."""
     token_file: Path | None = None
+    ca_file: Path | None = None
+    """Who has signed the certificate of an https source; None: one of the system's."""
     policy: str = ""
     base: Path | None = None
 
@@ -89,7 +91,7 @@ def _transitions(served: ServedFrom, out: Path, errors: Console) -> Sequence[Tra
     if "://" not in served.source:
         found = read_file(Path(served.source))
         return [t for t in found if not served.policy or t.policy == served.policy]
-    pulled = pull(served.source, served.token_file, served.policy, out)
+    pulled = pull(served.source, served.token_file, served.policy, out, ca_file=served.ca_file)
     errors.print(
         f"{pulled.new} new transitions, {len(pulled.transitions)} in all; "
         f"{pulled.lost} were dropped since the last time, {pulled.before} before the first"

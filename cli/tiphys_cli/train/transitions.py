@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import urllib.error
-import urllib.request
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from tiphys_models.api.scaling_transition import TRANSITIONS_PATH, Transition, TransitionPage
 from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.serving.bearer import TokenFile
 
 _TIMEOUT_S = 20.0
 _PAGE = 1000
@@ -25,7 +25,7 @@ KEPT_MAX = 100_000
 """Seventeen days of one policy at 15 s, or as much of several: a kilobyte each, all of it read for every training."""
 _CURSORS_MAX = 256
 """Each operator process has a log of its own; one whose cursor is forgotten is read anew, and what is read twice counts once."""
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_PORTS = {"http": 80, "https": 443}
 """Operators are asked at their addresses in the cluster: a proxy could not reach them, and would see the token."""
 
 
@@ -58,7 +58,7 @@ def read_file(path: Path) -> list[Transition]:
     return found
 
 
-def pull(url: str, token_file: Path | None, policy: str, directory: Path, keep: int = KEPT_MAX) -> Pulled:
+def pull(url: str, token_file: Path | None, policy: str, directory: Path, keep: int = KEPT_MAX, ca_file: Path | None = None) -> Pulled:
     """Read on from every address behind a URL; new rows are appended to the file in the directory before its cursors move.
 
     The file keeps the newest `keep` rows.
@@ -72,7 +72,7 @@ def pull(url: str, token_file: Path | None, policy: str, directory: Path, keep: 
     new: list[Transition] = []
     lost = before = 0
     for address in _addresses(url):
-        ask = _Address(url, address, token_file, policy)
+        ask = _Address(url, address, token_file, policy, ca_file)
         page = ask.page(0, 1)
         epoch, cursor = page.epoch, f"{page.epoch}/{policy}"
         after = known.get(cursor, 0)
@@ -127,37 +127,60 @@ class _Address:
     ip: str
     token_file: Path | None
     policy: str
+    ca_file: Path | None = None
 
     def page(self, after: int, limit: int) -> TransitionPage:
         parts = urlsplit(self.url)
-        host = f"[{self.ip}]" if ":" in self.ip else self.ip
         query = urlencode({"after": after, "limit": limit} | ({"policy": self.policy} if self.policy else {}))
         headers = {"Host": parts.netloc}
         if self.token_file is not None:
             headers["Authorization"] = f"Bearer {_token(self.token_file)}"
-        where = f"http://{host}:{parts.port or 80}{TRANSITIONS_PATH}"
+        where = f"{parts.scheme}://{f'[{self.ip}]' if ':' in self.ip else self.ip}:{self._port}{TRANSITIONS_PATH}"
+        # no proxy and no redirect: either would be handed the token
+        connection = HTTPConnection(self.ip, self._port, timeout=_TIMEOUT_S)
         try:
-            request = urllib.request.Request(f"{where}?{query}", headers=headers)  # noqa: S310 - http only, see pull
-            with _DIRECT.open(request, timeout=_TIMEOUT_S) as answer:
+            connection.sock = self._connected()
+            connection.request("GET", f"{TRANSITIONS_PATH}?{query}", headers=headers)
+            with connection.getresponse() as answer:
                 body = answer.read(_BODY_MAX_BYTES)
-            return TransitionPage.model_validate_json(body)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise Unavailable(f"{where} answered {error.code}: {error.read(200).decode('utf-8', 'replace').strip()}") from error
         except (OSError, HTTPException) as error:
             raise Unavailable(f"{where}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise Unavailable(f"{where} answered {answer.status}: {body[:200].decode('utf-8', 'replace').strip()}")
+        try:
+            return TransitionPage.model_validate_json(body)
         except ValidationError as error:
             raise Unavailable(f"{where} sent something that is no page of transitions") from error
+
+    @property
+    def _port(self) -> int:
+        parts = urlsplit(self.url)
+        return parts.port or _PORTS[parts.scheme]
+
+    def _connected(self) -> socket.socket:
+        """To this one address, whose certificate is for the name in the URL."""
+        parts = urlsplit(self.url)
+        plain = socket.create_connection((self.ip, self._port), _TIMEOUT_S)
+        if parts.scheme == "http":
+            return plain
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file is not None else None)
+            return context.wrap_socket(plain, server_hostname=parts.hostname)
+        except OSError:
+            plain.close()
+            raise
 
 
 def _addresses(url: str) -> list[str]:
     said = f"--from-transitions: {url!r} is neither a file nor http://HOST:PORT of an operator's status listener"
     try:
         parts = urlsplit(url)
-        port = parts.port or 80
+        port = parts.port or _PORTS.get(parts.scheme, 0)
     except ValueError as error:
         raise InvalidInput(said) from error
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in _PORTS or not parts.hostname:
         raise InvalidInput(said)
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
@@ -168,6 +191,9 @@ def _addresses(url: str) -> list[str]:
 
 def _token(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        token = TokenFile(path).to_send()
     except OSError as error:
         raise InvalidInput(f"--token-file {path}: {error.strerror}") from error
+    if not token:
+        raise InvalidInput(f"--token-file {path} holds no token that still counts")
+    return token

@@ -8,12 +8,13 @@ from typing import Any
 from starlette.types import Message, Receive
 
 from tiphys_extender.wire import BadRequest
+from tiphys_models.serving.bounds import LENGTH_DIGITS
 
 
 async def read_body(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) -> bytes:
     """The whole body of a request; BadRequest if it is larger, encoded or never complete."""
     for name, value in scope["headers"]:
-        if name == b"content-length" and (not value.isdigit() or int(value) > max_bytes):
+        if name == b"content-length" and (not value.isdigit() or len(value) > LENGTH_DIGITS or int(value) > max_bytes):
             raise BadRequest("body-too-large", 413)
         if name == b"content-encoding" and value.lower() != b"identity":
             raise BadRequest("content-encoding")

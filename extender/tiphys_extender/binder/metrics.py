@@ -39,4 +39,5 @@ class BinderMetrics(Metrics):
         self.pool_nodes = gauge("pool_nodes", "Nodes of the pool.")
         self.both_doors = gauge("pool_nodes_of_both_doors", "Nodes of the pool that hold pods which our scheduler placed.")
         self.tenants = gauge("tenants", "Tenants that may call.")
+        self.tenants_expired = gauge("tenants_expired", "Tenants all of whose tokens have expired.")
         self.tenants_refused = counter("tenants_file_refused_total", "Changed tenants files that could not be used.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tiphys_models.serving.bounds import REFUSALS
+
 STATUS = {
     "not-json": 400,
     "not-an-object": 400,
@@ -36,7 +38,7 @@ STATUS = {
     "standby": 503,
     "switched-off": 503,
 }
-CODES = ("200", "201", "408", *sorted({str(status) for status in STATUS.values()}))
+CODES = tuple(sorted({"200", "201", *map(str, STATUS.values()), *map(str, REFUSALS)}))
 TENANT_CAPS = (
     "too-many-open",
     "too-many-streams",
@@ -47,7 +49,7 @@ TENANT_CAPS = (
     "too-much-load",
 )
 """A tenant has reached a limit of its own (`too-many-open`: or all together have)."""
-REASONS = (*STATUS, "too-slow", "disconnected")
+REASONS = tuple(dict.fromkeys((*STATUS, *REFUSALS.values(), "not-http", "disconnected")))
 
 
 class Refused(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
@@ -17,11 +18,13 @@ from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
 from tiphys_extender.binder.throttle import Throttle
 from tiphys_extender.guarded import CountingSink
+from tiphys_extender.http_protocol import Front
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.service import StreamService
+from tiphys_extender.tls import handshake_failures
 from tiphys_extender.watches import Watches
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
@@ -30,6 +33,8 @@ from tiphys_models.domain.errors import InvalidInput
 _PERIOD_S = 0.5
 _MIB = 2**20
 _CALLS, _CALLS_LIMIT_S = "calls", 30.0
+_MARGIN_BYTES = 256 * 1024
+"""The application refuses a body that is too large in its own words; the protocol cuts what goes on after that."""
 
 
 def run_binder() -> int:
@@ -105,4 +110,9 @@ class BinderParts(Parts):
             max_body_bytes=settings.max_body_bytes,
             streams=streams,
         )
-        return self._listen(app, settings.host, settings.port, self.tls)
+        # who may forward a port to the pod is let in over loopback: no stranger's address is
+        bounds = replace(self._bounds, loopback_is_free=True)
+        front = Front(
+            bounds, settings.max_body_bytes + _MARGIN_BYTES, self._context, self._count_refused, handshake_failures(self.metrics).tell
+        )
+        return self._listen(app, settings.host, settings.port, front)

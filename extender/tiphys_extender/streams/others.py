@@ -6,19 +6,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 import aiohttp
 import orjson
 
+from tiphys_extender.status_app import LOADS_PATH
 from tiphys_extender.streams.binder import StreamBinder
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.certificates import TrustedAuthority
 
 _log = logging.getLogger(__name__)
 PERIOD_S = 1.0
 _TIMEOUT_S = 1.0
 _FORGET_AFTER = 10
 """Rounds without a word of what is bound: as long as a lease lasts at most. Until then what was last heard counts."""
-LOADS = "/v1/bindings/loads"
+LOADS = LOADS_PATH
+_BODY_MAX_BYTES = 2**20
+_LOADS_MAX = 10_000
+_LARGEST_QPS = 1e6
 
 
 class Others:
@@ -27,8 +32,8 @@ class Others:
     Until each has said once all that it has bound nothing is known of what is free: see `known`.
     """
 
-    def __init__(self, streams: StreamBinder, urls: Sequence[str], token_file: Path) -> None:
-        self._streams, self._urls, self._token_file = streams, tuple(urls), token_file
+    def __init__(self, streams: StreamBinder, urls: Sequence[str], tokens: BearerTokens, authority: TrustedAuthority) -> None:
+        self._streams, self._urls, self._tokens, self._authority = streams, tuple(urls), tokens, authority
         self._site: dict[str, str] = {}
         self._silent = dict.fromkeys(self._urls, 0)
         self._unheard = set(self._urls)
@@ -53,16 +58,11 @@ class Others:
 
     async def _ask(self, session: aiohttp.ClientSession, url: str) -> None:
         try:
-            headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}  # read again: it is rotated in place
-            async with session.get(url + LOADS, headers=headers) as response:
-                if response.status != 200:
-                    raise ValueError(f"status {response.status}")
-                said = orjson.loads(await response.read())
-                site, loads = str(said["accessSite"]), {str(offer): float(qps) for offer, qps in said["loads"].items()}
-                active, recovering = bool(said["active"]), bool(said.get("recovering"))
+            said = _parse(await self._read(session, url))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self._missed(url, error)
             return
+        site, loads, active, recovering = said
         if not recovering:
             self._unheard.discard(url)
         if not active or site == self._streams.access_site:  # a standby there, or one of our own: says nothing of what is bound
@@ -71,6 +71,19 @@ class Others:
         self._silent[url] = 0
         self._site[url] = site
         self._streams.hear(site, loads, complete=not recovering)
+
+    async def _read(self, session: aiohttp.ClientSession, url: str) -> bytes:
+        headers = {"Authorization": f"Bearer {self._tokens.to_send()}"}
+        # a redirect would carry the token to whoever it names
+        async with session.get(url + LOADS, headers=headers, ssl=self._authority.context(), allow_redirects=False) as response:
+            if response.status != 200:
+                raise ValueError(f"status {response.status}")
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > _BODY_MAX_BYTES:
+                    raise ValueError(f"more than {_BODY_MAX_BYTES} bytes")
+            return bytes(body)
 
     def _missed(self, url: str, error: Exception) -> None:
         if self._silent[url] == 0:
@@ -83,3 +96,12 @@ class Others:
         self._silent[url] += 1
         if self._silent[url] == _FORGET_AFTER and (site := self._site.pop(url, None)) is not None and site not in self._site.values():
             self._streams.forget(site)
+
+
+def _parse(body: bytes) -> tuple[str, dict[str, float], bool, bool]:
+    """(access site, load by offer, whether it binds, whether it still learns what is bound); else an error that says what is wrong."""
+    said = orjson.loads(body)
+    loads = {str(offer): float(qps) for offer, qps in said["loads"].items()}
+    if len(loads) > _LOADS_MAX or not all(0.0 <= qps <= _LARGEST_QPS for qps in loads.values()):
+        raise ValueError("loads that cannot be")
+    return str(said["accessSite"]), loads, bool(said["active"]), bool(said.get("recovering"))

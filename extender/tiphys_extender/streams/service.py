@@ -23,6 +23,8 @@ from tiphys_extender.streams.tokens import KeyFile
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.certificates import TrustedAuthority
 
 _PERIOD_S = 0.5
 _LONGEST_WINDOW_S = 60.0
@@ -55,10 +57,11 @@ class StreamService:
             LOADS: lambda _: self.binder.loads(),
         }
         others = [url.rstrip("/") for url in own.other_binders.split(",") if url]
-        if others and settings.token_file is None:
-            raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}TOKEN_FILE")
-        if others and settings.token_file is not None:
-            asked = Others(self.binder, others, settings.token_file)
+        if others and settings.token_file is None and settings.loads_token_file is None:
+            raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}LOADS_TOKEN_FILE or {SHARED_PREFIX}TOKEN_FILE")
+        if others:
+            tokens = BearerTokens("", settings.loads_token_file, settings.token_file)
+            asked = Others(self.binder, others, tokens, TrustedAuthority(settings.status_ca_file))
             self.binder.others_known = lambda: asked.known
             self.jobs["streams-others"] = asked.run
 

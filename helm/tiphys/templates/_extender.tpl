@@ -9,7 +9,7 @@
       value: {{ ternary "0.0.0.0" "127.0.0.1" $service | quote }}
     - name: TIPHYS_EXTENDER_PORT
       value: {{ ternary "8443" "8888" $service | quote }}
-    {{- include "tiphys.decidingEnv" . | nindent 4 }}
+    {{- include "tiphys.decidingEnv" (dict "root" . "purposes" (list "decisions")) | nindent 4 }}
     {{- if not $service }}
     # A pod has one account, and this pod's is the scheduler's: the extender is told where its own is.
     - name: TIPHYS_EXTENDER_ACCOUNT_DIR
@@ -45,21 +45,33 @@
     {{- if not $service }}
     - {name: extender-account, mountPath: /run/tiphys/account, readOnly: true}
     {{- end }}
+    {{- with include "tiphys.statusMounts" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- if $service }}
     - {name: server-tls, mountPath: /run/tiphys/tls, readOnly: true}
     - {name: ca, mountPath: /run/tiphys/ca, readOnly: true}
     {{- end }}
 {{- end }}
 
-{{- define "tiphys.extenderVolumes" -}}
-{{ include "tiphys.modelsVolume" . }}
+{{/* dict root purposes */}}
+{{- define "tiphys.decidingVolumes" -}}
+{{ include "tiphys.modelsVolume" .root }}
 {{ include "tiphys.tokenVolume" . }}
+{{- with include "tiphys.statusVolumes" .root | trim }}
+{{ . }}
+{{- end }}
 - name: decisions
   emptyDir:
-    sizeLimit: {{ .Values.extender.decisionLog.sizeLimit }}
+    sizeLimit: {{ .root.Values.extender.decisionLog.sizeLimit }}
+{{- end }}
+
+{{- define "tiphys.extenderVolumes" -}}
+{{ include "tiphys.decidingVolumes" (dict "root" . "purposes" (list "decisions")) }}
 {{- end }}
 
 {{/* What extender and binder are told alike. */}}
+{{/* dict root purposes */}}
 {{- define "tiphys.decidingEnv" -}}
 - name: TIPHYS_EXTENDER_STATUS_HOST
   value: "0.0.0.0"
@@ -68,67 +80,67 @@
 - name: TIPHYS_EXTENDER_EXPLAIN_PORT
   value: "8081"
 - name: TIPHYS_EXTENDER_SCHEDULER_NAME
-  value: {{ .Values.schedulerName | quote }}
+  value: {{ .root.Values.schedulerName | quote }}
 - name: TIPHYS_EXTENDER_OWN_NAMESPACE
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
 - name: TIPHYS_EXTENDER_SWITCH_CONFIGMAP
-  value: {{ include "tiphys.fullname" . }}-switch
+  value: {{ include "tiphys.fullname" .root }}-switch
 - name: TIPHYS_EXTENDER_LOG_LEVEL
-  value: {{ .Values.extender.logLevel | quote }}
+  value: {{ .root.Values.extender.logLevel | quote }}
 - name: TIPHYS_EXTENDER_DEADLINE_MS
-  value: {{ .Values.extender.deadlineMilliseconds | quote }}
+  value: {{ .root.Values.extender.deadlineMilliseconds | quote }}
 - name: TIPHYS_EXTENDER_STALL_LIMIT_S
-  value: {{ .Values.extender.stallLimitSeconds | quote }}
+  value: {{ .root.Values.extender.stallLimitSeconds | quote }}
 - name: TIPHYS_EXTENDER_RESERVATION_TTL_S
-  value: {{ .Values.extender.reservationTtlSeconds | quote }}
+  value: {{ .root.Values.extender.reservationTtlSeconds | quote }}
 - name: TIPHYS_EXTENDER_MAX_BODY_BYTES
-  value: {{ int64 .Values.extender.maxBodyBytes | quote }}
+  value: {{ int64 .root.Values.extender.maxBodyBytes | quote }}
 - name: TIPHYS_EXTENDER_MAX_NAMES
-  value: {{ int64 .Values.extender.maxNames | quote }}
+  value: {{ int64 .root.Values.extender.maxNames | quote }}
 - name: TIPHYS_EXTENDER_PROMETHEUS_URL
-  value: {{ .Values.extender.prometheus.url | quote }}
-{{- with .Values.extender.prometheus.headers }}
+  value: {{ .root.Values.extender.prometheus.url | quote }}
+{{- with .root.Values.extender.prometheus.headers }}
 - name: TIPHYS_EXTENDER_PROMETHEUS_HEADERS
   value: {{ toJson . | quote }}
 {{- end }}
-{{- with .Values.extender.prometheus.nodeMatchers }}
+{{- with .root.Values.extender.prometheus.nodeMatchers }}
 - name: TIPHYS_EXTENDER_PROMETHEUS_NODE_MATCHERS
   value: {{ toJson . | quote }}
 {{- end }}
-{{- with .Values.extender.prometheus.runtimeMatchers }}
+{{- with .root.Values.extender.prometheus.runtimeMatchers }}
 - name: TIPHYS_EXTENDER_PROMETHEUS_RUNTIME_MATCHERS
   value: {{ toJson . | quote }}
 {{- end }}
 - name: TIPHYS_EXTENDER_SCRAPE_WINDOW_S
-  value: {{ .Values.extender.prometheus.scrapeWindowSeconds | quote }}
+  value: {{ .root.Values.extender.prometheus.scrapeWindowSeconds | quote }}
 - name: TIPHYS_EXTENDER_READINGS_INTERVAL_S
-  value: {{ .Values.extender.prometheus.readingsIntervalSeconds | quote }}
+  value: {{ .root.Values.extender.prometheus.readingsIntervalSeconds | quote }}
 - name: TIPHYS_EXTENDER_NODE_LABEL
-  value: {{ .Values.extender.prometheus.nodeLabel | quote }}
+  value: {{ .root.Values.extender.prometheus.nodeLabel | quote }}
 - name: TIPHYS_EXTENDER_MODELS_DIR
   value: /models
-- name: TIPHYS_EXTENDER_TOKEN_FILE
-  value: /run/tiphys/token/token
+{{ include "tiphys.tokenEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER" "purposes" .purposes) | trim }}
+{{ include "tiphys.statusEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER") }}
 - name: TIPHYS_EXTENDER_DECISION_LOG_DIR
   value: /var/lib/tiphys
 - name: TIPHYS_EXTENDER_DECISION_LOG_MAX
-  value: {{ int64 .Values.extender.decisionLog.maxRecords | quote }}
+  value: {{ int64 .root.Values.extender.decisionLog.maxRecords | quote }}
 {{- end }}
 
 {{- define "tiphys.decidingProbes" -}}
 startupProbe:
-  httpGet: {path: /healthz, port: status}
+  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: status}
+  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
   periodSeconds: 5
   timeoutSeconds: 2
   failureThreshold: 3
 readinessProbe:
-  httpGet: {path: /readyz, port: status}
+  httpGet: {path: /readyz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
   periodSeconds: 5
   timeoutSeconds: 2
   failureThreshold: 2

@@ -87,6 +87,89 @@ name, for the same account, is the same token again. */}}
 {{- default (printf "%s-token" (include "tiphys.fullname" .)) .Values.token.existingSecret }}
 {{- end }}
 
+{{/* Peers that may read metrics: as the user says, else the namespace of Prometheus. */}}
+{{- define "tiphys.metricsFrom" -}}
+{{- $from := .Values.networkPolicy.metricsFrom }}
+{{- if not (kindIs "invalid" $from) }}
+{{- toYaml $from }}
+{{- else if .Values.monitoring.namespace }}
+- namespaceSelector:
+    matchLabels:
+      kubernetes.io/metadata.name: {{ .Values.monitoring.namespace }}
+{{- else }}
+[]
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.statusScheme" -}}
+{{ ternary "https" "http" (not (empty .Values.status.tls.secretName)) }}
+{{- end }}
+
+{{/* How much strangers may cost a status listener, and its certificate. dict root prefix */}}
+{{- define "tiphys.statusEnv" -}}
+- name: {{ .prefix }}_MAX_CONNECTIONS
+  value: {{ int64 .root.Values.status.maxConnections | quote }}
+- name: {{ .prefix }}_MAX_CONNECTIONS_PER_PEER
+  value: {{ int64 .root.Values.status.maxConnectionsPerPeer | quote }}
+- name: {{ .prefix }}_STATUS_REQUESTS_PER_SECOND
+  value: {{ int64 .root.Values.status.requestsPerSecond | quote }}
+{{- if .root.Values.status.tls.secretName }}
+- name: {{ .prefix }}_STATUS_TLS_CERT_FILE
+  value: /run/tiphys/status-tls/tls.crt
+- name: {{ .prefix }}_STATUS_TLS_KEY_FILE
+  value: /run/tiphys/status-tls/tls.key
+- name: {{ .prefix }}_STATUS_CA_FILE
+  value: /run/tiphys/status-ca/ca.crt
+{{- end }}
+{{- end }}
+
+{{/* Files of tokens, by purpose. dict root prefix purposes */}}
+{{- define "tiphys.tokenEnv" -}}
+{{- if .root.Values.token.separate }}
+{{- range .purposes }}
+- name: {{ $.prefix }}_{{ upper . }}_TOKEN_FILE
+  value: /run/tiphys/token/{{ . }}
+{{- end }}
+{{- else }}
+- name: {{ .prefix }}_TOKEN_FILE
+  value: /run/tiphys/token/token
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.statusMounts" -}}
+{{- if .Values.status.tls.secretName }}
+- {name: status-tls, mountPath: /run/tiphys/status-tls, readOnly: true}
+- {name: status-ca, mountPath: /run/tiphys/status-ca, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.statusCaVolume" -}}
+{{- with .Values.status.tls }}
+{{- if .secretName }}
+- name: status-ca
+  secret:
+    secretName: {{ .caSecretName | default .secretName }}
+    items:
+      - key: ca.crt
+        path: ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tiphys.statusVolumes" -}}
+{{- with .Values.status.tls.secretName }}
+- name: status-tls
+  secret:
+    secretName: {{ . }}
+    items:
+      - key: tls.crt
+        path: tls.crt
+      - key: tls.key
+        path: tls.key
+{{- end }}
+{{ include "tiphys.statusCaVolume" . }}
+{{- end }}
+
 {{- define "tiphys.tenantsSecret" -}}
 {{- default (printf "%s-tenants" (include "tiphys.fullname" .)) .Values.binder.tenants.existingSecret }}
 {{- end }}
@@ -175,13 +258,21 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 
+{{/* Only the tokens of the pod's own purposes. dict root purposes */}}
 {{- define "tiphys.tokenVolume" -}}
 - name: token
   secret:
-    secretName: {{ include "tiphys.tokenSecret" . }}
+    secretName: {{ include "tiphys.tokenSecret" .root }}
     items:
-      - key: {{ .Values.token.key }}
+      {{- if .root.Values.token.separate }}
+      {{- range .purposes }}
+      - key: {{ . }}
+        path: {{ . }}
+      {{- end }}
+      {{- else }}
+      - key: {{ .root.Values.token.key }}
         path: token
+      {{- end }}
 {{- end }}
 
 {{/* The authority of the hot path's certificates: our ConfigMap, or a Secret. */}}
@@ -265,7 +356,7 @@ topologySpreadConstraints:
 {{- define "tiphys.streamBinders" -}}
 {{- $all := .Values.operator.binding.binders -}}
 {{- if and .Values.binder.enabled .Values.binder.streams.accessSite -}}
-{{- $all = prepend $all (printf "http://%s-binder-status.%s.svc:8080" (include "tiphys.fullname" .) .Release.Namespace) -}}
+{{- $all = prepend $all (printf "%s://%s-binder-status.%s.svc:8080" (include "tiphys.statusScheme" .) (include "tiphys.fullname" .) .Release.Namespace) -}}
 {{- end -}}
 {{- join "," $all -}}
 {{- end }}

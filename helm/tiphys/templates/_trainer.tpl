@@ -30,8 +30,11 @@ spec:
         - --{{ $scaling | ternary "rounds" "steps" }}={{ . }}
         {{- end }}
         {{- if $scaling }}
-        - --from-transitions=http://{{ include "tiphys.fullname" . }}-operator.{{ .Release.Namespace }}.svc:8080
-        - --token-file=/run/tiphys/token/token
+        - --from-transitions={{ include "tiphys.statusScheme" . }}://{{ include "tiphys.fullname" . }}-operator.{{ .Release.Namespace }}.svc:8080
+        - --token-file=/run/tiphys/token/{{ ternary "transitions" "token" .Values.token.separate }}
+        {{- if .Values.status.tls.secretName }}
+        - --ca-file=/run/tiphys/status-ca/ca.crt
+        {{- end }}
         {{- end }}
         - --out=/scratch
         - --publish={{ .Values.trainer.modelName }}
@@ -52,6 +55,9 @@ spec:
         - {name: work, mountPath: /tmp, subPath: tmp}
         {{- if $scaling }}
         - {name: token, mountPath: /run/tiphys/token, readOnly: true}
+        {{- if .Values.status.tls.secretName }}
+        - {name: status-ca, mountPath: /run/tiphys/status-ca, readOnly: true}
+        {{- end }}
         {{- end }}
   volumes:
     - name: work
@@ -63,7 +69,10 @@ spec:
         sizeLimit: 2Gi
       {{- end }}
     {{- if $scaling }}
-    {{- include "tiphys.tokenVolume" . | nindent 4 }}
+    {{- include "tiphys.tokenVolume" (dict "root" . "purposes" (list "transitions")) | nindent 4 }}
+    {{- with include "tiphys.statusCaVolume" . | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- end }}
 {{- end }}
 

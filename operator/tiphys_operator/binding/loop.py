@@ -23,6 +23,7 @@ from tiphys_models.clients.reflector import Sink
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
 from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.binding.addresses import AddressRules, ApiServer, Network
 from tiphys_operator.binding.cluster import BindingCluster, Objects, Seen
 from tiphys_operator.binding.endpoints import SLICES_PATH, SliceSink
@@ -82,6 +83,7 @@ class BindingOptions:
     probe_quota: ProbeQuota = field(default_factory=ProbeQuota)
     api_servers: tuple[str, ...] = ()
     """Hosts by which the API server is known."""
+    authority: TrustedAuthority = field(default_factory=lambda: TrustedAuthority(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class BindingLoop:
         self._cluster = BindingCluster(self._changed.set)
         self._slices = SliceSink(self._changed.set)
         self._slice_watch: Watch | None = None
-        self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock)
+        self._summaries = SummaryReader(options.binder_urls, options.token_file, self._metrics, clock, options.authority)
         self._api_server, self._probe_quota = ApiServer(*options.api_servers), options.probe_quota
         self._probes = Probes(AddressRules(options.probe_allow, options.probe_only, self._api_server.addresses))
         self._prober = Prober(self._probes, self._metrics, clock, self._changed.set, self._guard, self._site_name)

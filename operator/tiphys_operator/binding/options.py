@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
+from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.binding.addresses import networks_of
 from tiphys_operator.binding.loop import BindingOptions
 from tiphys_operator.binding.quota import ProbeQuota
 from tiphys_operator.settings import Settings
 
 
-def binding_options(settings: Settings, api_server_url: str) -> BindingOptions:
+def binding_options(settings: Settings, api_server_url: str, authority: TrustedAuthority) -> BindingOptions:
     """The API server is known by the URL that we use, and by the address that pods are given."""
     return BindingOptions(
         settings.access_site,
         settings.binder_urls,
-        settings.token_file,
+        settings.sent_token_file,
         networks_of(settings.probe_allow),
         networks_of(settings.probe_cidrs),
         ProbeQuota(settings.probe_sites, settings.probe_rate, settings.probe_interval_s),
         (urlsplit(api_server_url).hostname or "", os.environ.get("KUBERNETES_SERVICE_HOST", "")),
+        authority,
     )

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.serving.bearer import TokenFile
+from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.binding.metrics import BindingError, BindingMetrics
 
 log = logging.getLogger(__name__)
@@ -30,8 +32,16 @@ _PATH = "/v1/bindings/summary"
 class SummaryReader:
     """Asks every address behind the URLs: only the one that holds an access site's Lease binds, and it says so."""
 
-    def __init__(self, urls: tuple[str, ...], token_file: Path | None, metrics: BindingMetrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        token_file: Path | None,
+        metrics: BindingMetrics,
+        clock: Clock,
+        authority: TrustedAuthority | None = None,
+    ) -> None:
         self._urls, self._token_file, self._metrics, self._clock = urls, token_file, metrics, clock
+        self._authority = authority or TrustedAuthority(None)
         self._heard: dict[tuple[str, str], tuple[float, StreamSummary]] = {}
         self._failing: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
@@ -86,9 +96,11 @@ class SummaryReader:
         headers = {"Host": parts.netloc}
         try:
             if self._token_file is not None:
-                headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+                headers["Authorization"] = f"Bearer {TokenFile(self._token_file).to_send()}"
             name = parts.hostname if parts.scheme == "https" else None
-            async with self._session.get(address, headers=headers, server_hostname=name, allow_redirects=False) as response:
+            async with self._session.get(
+                address, headers=headers, ssl=self._authority.context(), server_hostname=name, allow_redirects=False
+            ) as response:
                 body = await response.content.read(_BODY_MAX_BYTES)
                 while not response.content.at_eof() and len(body) < _BODY_MAX_BYTES:
                     body += await response.content.read(_BODY_MAX_BYTES - len(body))

@@ -24,9 +24,9 @@ from tiphys_models.domain.clock import ManualClock
 
 CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
 KEYS = Keys.of([("k1", "s" * 40)])
-PLATFORM = Tenant("platform", b"", frozenset({"default"}))
-OTHER = Tenant("other", b"", frozenset({"default"}))
-STRANGER = Tenant("stranger", b"", frozenset({"elsewhere"}))
+PLATFORM = Tenant("platform", (), frozenset({"default"}))
+OTHER = Tenant("other", (), frozenset({"default"}))
+STRANGER = Tenant("stranger", (), frozenset({"elsewhere"}))
 WANTED = {"task": "detect", "maxDelayMs": 200, "minAccuracy": 20, "rateQps": 10, "sizeKb": 40, "bitRateMbps": 100, "accessDelayMs": 1}
 
 

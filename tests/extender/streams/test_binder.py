@@ -237,7 +237,7 @@ def test_tenants_are_kept_to_their_namespaces_and_numbers() -> None:
     binder = Binder()
     with refused("namespace-forbidden"):
         binder.bind(STRANGER)
-    small = Tenant("small", b"", frozenset({"default"}), Caps(max_streams=2))
+    small = Tenant("small", (), frozenset({"default"}), Caps(max_streams=2))
     bound = [binder.bind(small), binder.bind(small)]
     with refused("too-many-streams"):
         binder.bind(small)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp import web
 
 from tests.extender.streams.builders import Binder
 from tiphys_extender.binder.refused import Refused
 from tiphys_extender.streams.others import LOADS, Others
+from tiphys_models.serving.bearer import BearerTokens
+from tiphys_models.serving.certificates import TrustedAuthority
 
 TOKEN = "the-token-of-the-status-pages"
 
@@ -44,7 +48,7 @@ async def asking(binder: Binder, other: Other, directory: Path, *more: Other) ->
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Others(binder.streams, urls, directory / "token"), session
+        yield Others(binder.streams, urls, BearerTokens("", directory / "token"), TrustedAuthority(None)), session
 
 
 def site_of_next(binder: Binder) -> str:
@@ -173,3 +177,81 @@ async def test_the_word_of_a_binder_that_recovers_is_not_yet_all_there_is_to_kno
             known.append(others.known)
         assert known == [False, True]
     assert Binder(recover=True).streams.loads()["recovering"] is True
+
+
+class Hostile(Other):
+    """Answers with what the test says, byte by byte if it likes."""
+
+    def __init__(self, respond: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__()
+        self._respond = respond
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers["Authorization"])
+        return await self._respond(request)  # type: ignore[return-value]
+
+
+async def test_an_answer_without_end_is_left_after_a_mebibyte(tmp_path: Path) -> None:
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while sent < 64 * 2**20:
+                await response.write(b" " * 65_536)
+                sent += 65_536
+        return response
+
+    binder, other = Binder(), Hostile(endless)
+    async with asking(binder, other, tmp_path) as (others, session):
+        await others.round(session)
+    assert sent < 16 * 2**20
+    assert not others.known
+
+
+async def test_the_token_follows_no_redirect(tmp_path: Path) -> None:
+    elsewhere = Other()
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect(f"{stolen}{LOADS}")
+
+    binder, other = Binder(), Hostile(redirect)
+    async with asking(Binder(), elsewhere, tmp_path) as (thief, _), asking(binder, other, tmp_path) as (others, session):
+        stolen = thief._urls[0]
+        await others.round(session)
+    assert other.tokens == [f"Bearer {TOKEN}"]
+    assert elsewhere.tokens == []
+    assert not others.known
+
+
+@pytest.mark.parametrize("loads", [{"edge/tiny": -1.0}, {"edge/tiny": 1e300}, {f"edge/{i}": 1.0 for i in range(10_001)}])
+async def test_loads_that_cannot_be_are_not_believed(tmp_path: Path, loads: dict[str, float]) -> None:
+    binder, other = Binder(), Other()
+    other.answer["loads"] = loads
+    async with asking(binder, other, tmp_path) as (others, session):
+        await others.round(session)
+        assert not others.known
+
+
+async def test_loads_come_over_tls_from_whoever_the_authority_has_signed(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    for signer, believed in ((authority, True), (stranger, False)):
+        binder, other = Binder(), Other()
+        (tmp_path / "token").write_text(TOKEN)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        signer.issue_cert("localhost").configure_cert(context)
+        app = web.Application()
+        app.router.add_get(LOADS, other.handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        tokens, trusted = BearerTokens("", tmp_path / "token"), TrustedAuthority(tmp_path / "ca.crt")
+        others = Others(binder.streams, [f"https://localhost:{runner.addresses[0][1]}"], tokens, trusted)
+        async with aiohttp.ClientSession() as session:
+            await others.round(session)
+        await runner.cleanup()
+        assert others.known is believed
+        assert other.tokens == ([f"Bearer {TOKEN}"] if believed else [])

@@ -141,7 +141,7 @@ def test_what_a_tenant_holds_at_a_site_ends_with_its_streams() -> None:
 
 
 def test_a_tenant_has_a_thousand_streams_at_most_unless_the_file_says_otherwise() -> None:
-    plain = Tenant("plain", b"", frozenset({"default"}))
+    plain = Tenant("plain", (), frozenset({"default"}))
     binder = Binder()
     for _ in range(1_000):
         binder.bind(plain, rateQps=0.01)
