@@ -27,6 +27,7 @@ from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, Permission
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
 from tiphys_operator.scaling.agents import AgentShelf
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.loop import ScalingLoop
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.selection.checkpoint import Checkpoint
@@ -77,6 +78,7 @@ class Operator:
                 settings.prometheus_url, window_s=settings.scrape_window_s, node_label=settings.node_label, timeout_s=_PROMETHEUS_S
             )
         self._transitions = TransitionLog()
+        self._intent_keys = IntentKeys(settings.intent_keys_file) if settings.scaling else None
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -174,7 +176,9 @@ class Operator:
         }
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
-            scaling = ScalingLoop(self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus)
+            scaling = ScalingLoop(
+                self._client, writer, self._metrics, self._clock, agents, self._transitions, self._prometheus, self._intent_keys
+            )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = BindingOptions(self._settings.access_site, self._settings.binder_urls, self._settings.token_file)

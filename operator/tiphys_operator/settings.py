@@ -49,6 +49,10 @@ class Settings(BaseSettings):
     )
     prices_file: OptionalPath = Field(default=None, description="Prices and power curves by instance type, beside those that are shipped.")
     scaling: bool = Field(default=True, description="Whether ScalingPolicies are looked at.")
+    intent_keys_file: OptionalPath = Field(
+        default=None,
+        description="Keys that sign intents of ScalingPolicies; without them a successor decides anew what its predecessor intended.",
+    )
     binding: bool = Field(default=True, description="Whether InferenceSites, ModelVariants and StreamPolicies are looked at.")
     access_site: str = Field(
         default="",

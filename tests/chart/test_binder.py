@@ -62,7 +62,7 @@ def test_a_token_is_made_for_the_namespaces_named() -> None:
     assert len(tenant.token) == 48
     assert made[0]["token"] != made[1]["token"]
     taken = render_mode("binder-insecure")
-    assert [item["metadata"]["name"] for item in taken.of("Secret")] == ["tiphys-token"]
+    assert [item["metadata"]["name"] for item in taken.of("Secret")] == ["tiphys-intent-keys", "tiphys-token"]
     (volume,) = [v for v in taken.pod_specs()["tiphys-binder"]["volumes"] if v["name"] == "tenants"]
     assert volume["secret"]["secretName"] == "my-tenants"
 
@@ -76,7 +76,7 @@ def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_
     (key,) = _Keys.model_validate(json.loads(rendered.one("Secret", "tiphys-lease-keys")["stringData"]["keys.json"])).keys
     assert len(key.secret) == 48
     own = with_value(values_of("binder"), ("binder", "streams", "leaseKeys", "existingSecret"), "my-keys")
-    assert [item["metadata"]["name"] for item in render(own).of("Secret")] == ["tiphys-tenants", "tiphys-token"]
+    assert [item["metadata"]["name"] for item in render(own).of("Secret")] == ["tiphys-intent-keys", "tiphys-tenants", "tiphys-token"]
     calls_only = render_mode("binder-insecure")
     assert [key for key in environment(process_of(calls_only, "binder")) if "LEASE_KEYS" in key or "ACCESS" in key] == []
     assert [role["metadata"]["name"] for role in calls_only.of("Role") if "streams" in role["metadata"]["name"]] == []

@@ -128,7 +128,7 @@ def test_selectors_match_the_pods_they_mean(mode: str) -> None:
 def test_the_default_render_changes_only_on_purpose() -> None:
     """`UPDATE_SNAPSHOTS=1 pytest tests/chart` writes it anew; read the difference before you commit it."""
     text = render_text({"crds": {"enabled": False}})
-    text = re.sub(r"^(  token: ).*$", r"\1(random)", text, flags=re.MULTILINE)
+    text = re.sub(r"^(  (?:token|keys\.json): ).*$", r"\1(random)", text, flags=re.MULTILINE)
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.write_text(text, encoding="utf-8")

@@ -89,6 +89,10 @@ app.kubernetes.io/part-of: tiphys
 {{- default (printf "%s-lease-keys" (include "tiphys.fullname" .)) .Values.binder.streams.leaseKeys.existingSecret }}
 {{- end }}
 
+{{- define "tiphys.intentKeysSecret" -}}
+{{- default (printf "%s-intent-keys" (include "tiphys.fullname" .)) .Values.operator.scaling.intentKeys.existingSecret }}
+{{- end }}
+
 {{- define "tiphys.weight" -}}
 {{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
 {{- end }}

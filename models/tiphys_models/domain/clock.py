@@ -35,15 +35,21 @@ class ManualClock:
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
+        self._set_forward_s = 0.0
 
     def now_s(self) -> float:
         """Seconds since the epoch."""
         return self._now_s
 
     def monotonic_s(self) -> float:
-        """The same instant: nobody jumps this clock backwards."""
-        return self._now_s
+        """The same instant, as long as nobody sets the wall clock."""
+        return self._now_s - self._set_forward_s
 
     def advance(self, seconds: float) -> None:
         """Move both clocks forward."""
         self._now_s += seconds
+
+    def set_forward(self, seconds: float) -> None:
+        """Somebody sets the wall clock, back if negative; time itself goes on as before."""
+        self._now_s += seconds
+        self._set_forward_s += seconds

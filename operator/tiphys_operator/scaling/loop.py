@@ -19,6 +19,7 @@ from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.agents import AgentShelf, models_path
 from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
 from tiphys_operator.scaling.hands import Hands
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.metrics import ScalingError
 from tiphys_operator.scaling.raising import look_every_s
 from tiphys_operator.scaling.seen import ScalingSeen
@@ -42,7 +43,7 @@ class ScalingLoop:
 
     def __init__(
         self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, shelf: AgentShelf, transitions: TransitionLog,
-        prometheus: PrometheusClient | None = None,
+        prometheus: PrometheusClient | None = None, keys: IntentKeys | None = None,
     ) -> None:  # fmt: skip
         self._metrics, self._clock = metrics.scaling, clock
         self._cluster = ScalingCluster()
@@ -53,7 +54,7 @@ class ScalingLoop:
         self._models = Reflector(client, models_path(shelf.namespace), shelf, clock, on_error=self._watch_failed)
         self._runner = WindowRunner(
             Hands(client, writer, metrics, clock), writer, self._cluster, prometheus, self._metrics, clock, shelf, transitions,
-            self._cluster.put_policy,
+            self._cluster.put_policy, keys or IntentKeys(),
         )  # fmt: skip
         self._running: dict[str, Running] = {}
         self._due_s: dict[str, float] = {}
