@@ -84,7 +84,13 @@ PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
 
 def wanted(
-    namespace: str, lease_name: str, selection_configmap: str, *, scaling: bool = True, binding: bool = True
+    namespace: str,
+    lease_name: str,
+    selection_configmap: str,
+    *,
+    scaling: bool = True,
+    binding: bool = True,
+    claim: tuple[str, str] | None = None,
 ) -> tuple[Permission, ...]:
     """Everything the operator does."""
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
@@ -110,6 +116,15 @@ def wanted(
         Permission(verb="get", name=lease_name, **lease),
         Permission(verb="create", **lease),
         Permission(verb="update", name=lease_name, **lease),
+        *(_claiming(*claim) if claim is not None else ()),
+    )
+
+
+def _claiming(namespace: str, name: str) -> tuple[Permission, ...]:
+    """On exactly one Lease: a PUT creates it, too, and is checked with its name."""
+    why = "acting as the only release of the cluster"
+    return tuple(
+        Permission(verb, "coordination.k8s.io", "leases", why, namespace=namespace, name=name) for verb in ("get", "create", "update")
     )
 
 
