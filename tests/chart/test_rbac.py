@@ -68,6 +68,7 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("", "configmaps", ("patch",), "tiphys-selection")
     ),
     ("Role", "tiphys-operator-claim"): rights("coordination.k8s.io", "leases", ("get", "create", "update"), "tiphys-operator"),
+    ("Role", "tiphys-binder-calls"): rights("coordination.k8s.io", "leases", ("get", "create", "update"), "tiphys-binder-calls"),
     ("Role", "tiphys-binder-streams"): (
         lease("tiphys-streams-antenna-1", ("get", "update")).union(
             *(rights("tiphys.io", kind, READ) for kind in ("inferencesites", "modelvariants", "streampolicies"))
@@ -94,6 +95,7 @@ BINDINGS = {
     ("tiphys-binder", "ClusterRole", "tiphys-extender"),
     ("tiphys-binder", "Role", "tiphys-extender"),
     ("tiphys-binder-streams", "Role", "tiphys-binder-streams"),
+    ("tiphys-binder-calls", "Role", "tiphys-binder-calls"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-operator-claim", "Role", "tiphys-operator-claim"),

@@ -27,6 +27,12 @@ class BinderSettings(BaseSettings):
     max_open: int = Field(default=10_000, ge=1, le=1_000_000, description="Placements that may be open at once; 429 above.")
     max_replies_mib: int = Field(default=32, ge=1, le=1_024, description="Memory of answers kept for calls that are sent again.")
 
+    calls_lease: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$",
+        description="Lease in our own namespace: one binder of the pool places calls, the others answer 503. Empty: this one always does.",
+    )
+
     access_site: str = Field(
         default="",
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
