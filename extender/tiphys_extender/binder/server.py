@@ -61,8 +61,8 @@ class BinderParts(Parts):
         self.tenants = Tenants(own.tenants_file, metrics)
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
-        self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
-        self.streams = StreamService(settings, own, metrics, clock) if own.access_site else None
+        self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, self._clock, limits)
+        self.streams = StreamService(settings, own, metrics, self._clock) if own.access_site else None
         self._jobs.append(self._tick)
         if self.streams is not None:
             self.streams.binder.enabled = lambda: self.world.enabled
@@ -93,7 +93,7 @@ class BinderParts(Parts):
         if (streams := self.streams) is not None:
             more = streams.watched()
             self._jobs.append(lambda: streams.hold(client))
-        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, nodes=nodes, pods=pods, more=more)
+        return Watches(client, self.world, self.decisions, self.metrics, self._wall, switch, learned, nodes=nodes, pods=pods, more=more)
 
     async def _listen_hot(self) -> str:
         settings = self._settings

@@ -30,6 +30,22 @@ class SystemClock:
         return time.monotonic()
 
 
+class SteadyClock:
+    """The wall clock as it stood when this was made, carried on by the clock that nobody sets.
+
+    For times that are only compared with each other: a reservation's end, the age of a call. A wall clock that was wrong then and is mended
+    later stays wrong here until the process starts again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic_s = clock.monotonic_s
+        self._ahead_s = clock.now_s() - clock.monotonic_s()
+
+    def now_s(self) -> float:
+        """Seconds since the epoch, by the wall clock of then."""
+        return self.monotonic_s() + self._ahead_s
+
+
 class ManualClock:
     """A clock that tests and simulators move by hand."""
 
