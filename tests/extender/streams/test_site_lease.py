@@ -92,6 +92,7 @@ async def test_a_successor_whose_clock_differs_by_two_hours_goes_on_with_the_lea
         try:
             await until_active(second, True)
             assert second.renew(bound)["id"] == bound["id"], "it has not expired"
+            assert abs(second.streams.now_s() - first.streams.now_s()) < 2, "and ends when it was meant to"
         finally:
             waiting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
