@@ -83,8 +83,8 @@ def test_objects_are_named_once_and_placed(mode: str) -> None:
         if item["kind"] in CLUSTER_KINDS:
             assert where is None, item["metadata"]["name"]
         else:
-            # One object must be elsewhere: the binding of the role by which a scheduler reads how clients prove who they are.
-            expected = "kube-system" if item["metadata"]["name"].endswith("-authentication-reader") else NAMESPACE
+            # Elsewhere must be the binding of the role by which a scheduler reads how clients prove who they are, and all releases' one Lease.
+            expected = "kube-system" if item["metadata"]["name"].endswith(("-authentication-reader", "-operator-claim")) else NAMESPACE
             assert where == expected, item["metadata"]["name"]
 
 

@@ -175,7 +175,7 @@ def test_without_a_part_no_right_is_missed(part: str) -> None:
     ]
     assert setting["value"] == "false"
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", **{part: False}):
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", scaling=part != "scaling", binding=part != "binding"):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         assert (wanted.group, resource, wanted.verb, (wanted.name,) if wanted.name else ()) in held, wanted.text
 

@@ -216,8 +216,8 @@ ENTRIES: dict[str, Entry] = {
         "A status of a ScalingPolicy held an intent whose signature does not fit: it was decided anew instead.",
         "None: an intent that is not ours changes nothing. Whoever wrote it can delay the policy within its bounds, though.",
         (
-            "Right after the keys in the Secret `tiphys-intent-keys` were replaced without overlap, or the Secret was lost, this is one old "
-            "intent for each policy",
+            "Right after the keys in the Secret `tiphys-intent-keys` were replaced without overlap, or the Secret was lost, this is one "
+            "old intent for each policy",
             "Otherwise: the operator's log names the policy; `kubectl get scalingpolicy NAME -o yaml --show-managed-fields` the "
             "manager that wrote its status, the audit log who that was",
         ),
