@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from e2e.conftest import wait_until
-from e2e.operators import RULES, StartOperator, leaders, operators
+from e2e.operators import ACCOUNT, RULES, StartOperator, leaders, operators
 from e2e.policies import REACTION_S, condition, create_policy, events, install_crd, policies_path, reason, wait_reason
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.base import Cluster
@@ -77,6 +78,46 @@ def test_of_two_operators_one_leads_and_a_killed_leader_is_replaced(api: ApiClie
     print(f"failover took {took_over_s:.1f} s")  # noqa: T201 - shown with -rP
     create_policy(api, "later", namespace)
     wait_reason(api, namespace, "later", "Ready", "Accepted")
+
+
+def _may_claim(cluster: Cluster, namespace: str, releases: list[str]) -> None:
+    """As the chart grants it: one Lease by its name, in a place that all releases share."""
+    kind, name = "rbac.authorization.k8s.io/v1", "tiphys-claim"
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name], "verbs": ["get", "create", "update"]}
+    metadata = {"name": name, "namespace": namespace}
+    subjects = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": release} for release in releases]
+    role = {"apiVersion": kind, "kind": "Role", "metadata": metadata, "rules": [rule]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    binding = {"apiVersion": kind, "kind": "RoleBinding", "metadata": metadata, "subjects": subjects, "roleRef": reference}
+    cluster.apply(yaml.safe_dump_all([role, binding]))
+
+
+def test_of_two_releases_one_acts_and_the_other_takes_over_when_it_is_gone(
+    cluster: Cluster, api: ApiClient, namespace: str, tmp_path: Path
+) -> None:
+    blue, green = f"{namespace}-blue", f"{namespace}-green"
+    _may_claim(cluster, namespace, [blue, green])
+    claim = {"CLAIM_NAMESPACE": namespace, "CLAIM_NAME": "tiphys-claim"}
+    with operators(cluster, blue, tmp_path) as start_blue, operators(cluster, green, tmp_path) as start_green:
+        first = start_blue("blue-0", **claim)
+        wait_until(lambda: first.leads, REACTION_S, "the first release leads")
+        second = start_green("green-0", **claim)
+
+        def standing_by() -> bool:
+            return second.metric("tiphys_operator_other_release_active") == 1
+
+        wait_until(lambda: second.get("/readyz")[0] == 200 and standing_by(), REACTION_S, "the second says that another release acts")
+        create_policy(api, "p", namespace)
+        wait_reason(api, namespace, "p", "Ready", "Accepted")
+        assert all(names == ["blue-0"] for _, names in leaders([first, second], 2))
+        assert second.metric('tiphys_operator_writes_total{kind="status"}') == 0
+        assert f"{blue}/tiphys-operator/blue-0" in second.log.read_text(), "whose the cluster is"
+        first.signal(signal.SIGKILL)
+        samples = leaders([second], LEASE_S + 1.5)
+        assert next((at for at, names in samples if names), None) is not None, "within a lease"
+        assert second.metric("tiphys_operator_other_release_active") == 0
+        create_policy(api, "later", namespace)
+        wait_reason(api, namespace, "later", "Ready", "Accepted")
 
 
 def test_a_frozen_leader_stops_writing_before_its_successor_starts_and_ends_when_it_thaws(

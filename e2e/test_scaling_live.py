@@ -60,7 +60,10 @@ class Scene:
     token: Path
 
     def operator(self, identity: str = "operator-0", kubeconfig: Path | None = None) -> OperatorProcess:
-        settings = LEASE | {"PROMETHEUS_URL": self.prometheus_url, "TOKEN_FILE": str(self.token)}
+        # as from one Secret: whoever takes over believes the intents of the one before
+        keys = self.logs / "intent-keys.json"
+        keys.write_text(json.dumps({"keys": [{"id": "one", "secret": "s" * 40}]}))
+        settings = LEASE | {"PROMETHEUS_URL": self.prometheus_url, "TOKEN_FILE": str(self.token), "INTENT_KEYS_FILE": str(keys)}
         return OperatorProcess(kubeconfig or self.access, self.own, self.logs / f"{identity}.log", identity=identity, settings=settings)
 
     def until(self, condition: Any, what: str, deadline_s: float = REACTION_S) -> None:

@@ -44,6 +44,8 @@ class PrometheusReadings:
         self._nodes_listed = nodes_listed
         self._failing = False
         self._profiles: dict[str, FunctionProfile] = {}
+        self._ahead_s = 0.0
+        """Of Prometheus' clock before ours, as its last answer showed."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -69,13 +71,15 @@ class PrometheusReadings:
                 self._trouble("unreadable", type(error).__name__)
 
     async def _take_readings(self) -> None:
+        began_s = self._clock.now_s()
         table = await self._client.node_readings()
         for refused, count in table.rejected.items():
             self._metrics.invalid_readings[refused].inc(count)
         if not len(table.names) or np.isnan(table.values).all(axis=0).any():
             self._metrics.readings_errors["partly-missing"].inc()
-        # a clock of Prometheus that runs ahead must not make readings younger than now
-        self._state.put_readings(table.names, table.values, np.minimum(table.read_at_s, self._clock.now_s()))
+        if len(table.names):  # Prometheus' present is the time of its newest sample
+            self._ahead_s = max(0.0, float(table.read_at_s.max()) - began_s)
+        self._state.put_readings(table.names, table.values, np.minimum(table.read_at_s - self._ahead_s, self._clock.now_s()))
         if len(table.names):
             self._metrics.readings_time.set(float(table.read_at_s.max()))
         self._failing = False
@@ -83,7 +87,8 @@ class PrometheusReadings:
     async def _take_idle(self) -> None:
         counts, times = await self._client.idle_instances()
         now_s = self._clock.now_s()
-        self._state.put_idle(counts, {node: min(at_s, now_s) for node, at_s in times.items()})
+        # a clock of Prometheus that runs ahead must make no report younger than it is
+        self._state.put_idle(counts, {node: min(at_s - self._ahead_s, now_s) for node, at_s in times.items()})
 
     async def _take_profiles(self) -> None:
         profiles = await self._client.call_profiles()

@@ -33,12 +33,12 @@ from tiphys_extender.status_app import Health, Page, StatusTokens, make_explain_
 from tiphys_extender.ticker import Ticker
 from tiphys_extender.tls import ServerTls, StatusTls, handshake_failures
 from tiphys_extender.watchdog import Watchdog
-from tiphys_extender.watches import Watches
+from tiphys_extender.watches import PodSink, Watches
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.clients.access import find_access
 from tiphys_models.clients.kube import KubeClient
 from tiphys_models.clients.prometheus import Asker, PrometheusClient, Provenance
-from tiphys_models.domain.clock import Clock, SystemClock
+from tiphys_models.domain.clock import Clock, SteadyClock, SystemClock
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 from tiphys_models.logs import set_up
 from tiphys_models.placement.state import PlacementState, StateLimits
@@ -89,7 +89,9 @@ class Parts:
     """What the listener that decides is called in the log."""
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
-        self._settings, self._clock = settings, clock
+        # what counts here counts for as long as it was meant to, whoever sets the wall clock
+        self._settings, self._wall = settings, clock
+        self._clock = clock = SteadyClock(clock)
         self.metrics = metrics or Metrics()
         self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
         limits = StateLimits(
@@ -218,7 +220,8 @@ class Parts:
 
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         switch = self._settings.switch_configmap
-        return Watches(client, self.world, self.decisions, self.metrics, self._clock, switch, learned, loops=self.loops)
+        pods = PodSink(self.world, self.decisions, self._clock)
+        return Watches(client, self.world, self.decisions, self.metrics, self._wall, switch, learned, loops=self.loops, pods=pods)
 
     def _pages(self) -> Mapping[str, Page]:
         """What the status listener serves besides."""

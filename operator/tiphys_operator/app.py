@@ -24,6 +24,7 @@ from tiphys_operator.binding.options import binding_options
 from tiphys_operator.decision_reader import DecisionReader
 from tiphys_operator.guard import ObjectGuard
 from tiphys_operator.health import Health, beat
+from tiphys_operator.leadership import Leadership
 from tiphys_operator.learned_check import LearnedCheck
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.models_found import ModelShelf
@@ -32,6 +33,7 @@ from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, Permission
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
 from tiphys_operator.reconciler import Reconciler
 from tiphys_operator.scaling.agents import AgentShelf
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.loop import ScalingLoop
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.selection.checkpoint import Checkpoint
@@ -85,6 +87,8 @@ class Operator:
             settings.namespace, settings.lease_name, settings.identity, settings.lease_duration_s, settings.renew_s, settings.retry_s
         )
         self._lease = Lease(self._client, options, clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
+        claim = (settings.claim_namespace, settings.claim_name) if settings.claim_namespace else None
+        self._leadership = Leadership(self._lease, self._claim(claim), self._metrics)
         self._health = Health(clock, self._lease, settings.dead_after_s)
         self._metrics.show_loops(self._health.loops)
         rights = wanted(
@@ -94,6 +98,7 @@ class Operator:
             scaling=settings.scaling,
             scaling_namespaces=settings.scaling_namespaces,
             binding=settings.binding,
+            claim=claim,
         )
         self._permissions = PermissionCheck(self._client, rights, self._metrics)
         self._prices = read_prices(settings.prices_file)
@@ -107,6 +112,7 @@ class Operator:
             self._certificates = ServerCertificates(
                 settings.status_tls_cert_file, settings.status_tls_key_file, None, on_expiry=self._metrics.certificate_expiry.set
             )
+        self._intent_keys = IntentKeys(settings.intent_keys_file) if settings.scaling else None
         self._reader: DecisionReader | None = None
         if settings.extender_url:
             self._reader = DecisionReader(
@@ -119,6 +125,15 @@ class Operator:
                 guard=self._metrics.objects,
                 beats=self._health.loops,
             )
+
+    def _claim(self, where: tuple[str, str] | None) -> Lease | None:
+        """The Lease of all releases; who holds it names its release first."""
+        if where is None:
+            return None
+        own = self._settings
+        identity = f"{own.namespace}/{own.lease_name}/{own.identity}"
+        options = LeaseOptions(*where, identity, own.lease_duration_s, own.renew_s, own.retry_s)
+        return Lease(self._client, options, self._clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT (0), or until it must not go on (the exit code says why)."""
@@ -160,18 +175,19 @@ class Operator:
 
     async def _campaign(self, stop: asyncio.Event) -> int:
         stopping = asyncio.create_task(stop.wait())
-        acquiring = asyncio.create_task(self._lease.acquire())
+        acquiring = asyncio.create_task(self._leadership.acquire())
         try:
             await asyncio.wait((stopping, acquiring), return_when=asyncio.FIRST_COMPLETED)
             if not acquiring.done():
                 return 0
-            acquiring.result()
+            if (error := acquiring.exception()) is not None:
+                return self._ended("lease", error)
             return await self._lead(stopping)
         finally:
             await _cancelled([stopping, acquiring])
             self._metrics.leader.set(0)
             self._health.leading_since_s = None
-            await self._lease.release()
+            await self._leadership.release()
 
     async def _lead(self, stopping: asyncio.Task[bool]) -> int:
         self._metrics.leader.set(1)
@@ -179,7 +195,7 @@ class Operator:
         shelf = ModelShelf(self._settings.models_dir)
         guard = self._metrics.objects
         learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir, guard)
-        writer = Writer(self._client, self._lease, self._metrics, self._clock)
+        writer = Writer(self._client, self._leadership, self._metrics, self._clock)
         checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
         selection = SelectionLoop(
             self._client,
@@ -217,7 +233,7 @@ class Operator:
             selection=selection,
         )
         selection.on_news = reconciler.wake
-        holding = asyncio.create_task(self._lease.hold(), name="lease")
+        holding = asyncio.create_task(self._leadership.hold(), name="lease")
         working = {
             asyncio.create_task(self._reconcile(reconciler), name="reconciler"),
             asyncio.create_task(self._watch(reconciler), name="watch"),
@@ -235,6 +251,7 @@ class Operator:
                 self._transitions,
                 self._prometheus,
                 self._settings.reach,
+                self._intent_keys,
                 beats=self._health.loops,
             )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))

@@ -53,6 +53,11 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         r = self.registry
         self.leader = Gauge("tiphys_operator_leader", "1 while this process holds the Lease.", registry=r)
+        self.other_release = Gauge(
+            "tiphys_operator_other_release_active",
+            "1 while another release of Tiphys acts in this cluster and this one stands by.",
+            registry=r,
+        )
         self.reconciles = Counter("tiphys_operator_reconciles", "Reconciliations of all policies.", ["result"], registry=r)
         self.last_reconcile = Gauge("tiphys_operator_last_reconcile_timestamp_seconds", "When one last succeeded.", registry=r)
         self.duration = Histogram(

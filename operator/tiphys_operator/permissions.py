@@ -94,6 +94,7 @@ def wanted(
     scaling: bool = True,
     binding: bool = True,
     scaling_namespaces: Collection[str] = (),
+    claim: tuple[str, str] | None = None,
 ) -> tuple[Permission, ...]:
     """Everything the operator does; what scaling does to workloads in the named namespaces only, if any are named."""
     places = sorted(scaling_namespaces) or [""]
@@ -121,6 +122,15 @@ def wanted(
         Permission(verb="get", name=lease_name, **lease),
         Permission(verb="create", **lease),
         Permission(verb="update", name=lease_name, **lease),
+        *(_claiming(*claim) if claim is not None else ()),
+    )
+
+
+def _claiming(namespace: str, name: str) -> tuple[Permission, ...]:
+    """On exactly one Lease: a PUT creates it, too, and is checked with its name."""
+    why = "acting as the only release of the cluster"
+    return tuple(
+        Permission(verb, "coordination.k8s.io", "leases", why, namespace=namespace, name=name) for verb in ("get", "create", "update")
     )
 
 

@@ -44,6 +44,11 @@ class Settings(BaseSettings):
 
     namespace: str = Field(default="tiphys-system", min_length=1, description="Namespace of this release: home of the Lease, never placed.")
     lease_name: str = Field(default="tiphys-operator", min_length=1, description="Lease that makes one operator the leader.")
+    claim_namespace: str = Field(
+        default="",
+        description="Namespace of the Lease that one release of the cluster holds; empty: other releases are not looked for.",
+    )
+    claim_name: str = Field(default="tiphys-operator", min_length=1, description="Name of that Lease.")
     identity: str = Field(default_factory=socket.gethostname, min_length=1, description="Who holds the Lease: the name of the pod.")
     lease_duration_s: float = Field(default=15.0, gt=0, description="A candidate takes a Lease that has not changed for so long.")
     renew_s: float = Field(default=10.0, gt=0, description="A leader that could not renew for so long stops writing and ends.")
@@ -80,6 +85,10 @@ class Settings(BaseSettings):
         default=frozenset(), description="Namespaces in which workloads may be scaled, with commas; empty: all but those that never are."
     )
     scaling_excluded_namespaces: Names = Field(default=frozenset(), description="Namespaces in which nothing is scaled, with commas.")
+    intent_keys_file: OptionalPath = Field(
+        default=None,
+        description="Keys that sign intents of ScalingPolicies; without them a successor decides anew what its predecessor intended.",
+    )
     binding: bool = Field(default=True, description="Whether InferenceSites, ModelVariants and StreamPolicies are looked at.")
     access_site: str = Field(
         default="",

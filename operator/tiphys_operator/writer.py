@@ -8,12 +8,12 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from tiphys_models.api.base import Api
 from tiphys_models.api.scheduling_policy import API_VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.leases import Lease, LeaseLost
+from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
@@ -32,10 +32,23 @@ _BURST, _REFILL_S = 25.0, 300.0
 _REMEMBERED = 4096
 
 
+class Fence(Protocol):
+    """What says whether this process may write: a Lease, or several."""
+
+    @property
+    def identity(self) -> str:
+        """Who writes."""
+        ...
+
+    def check(self) -> float:
+        """For how long it may; LeaseLost if it may not."""
+        ...
+
+
 class Writer:
     """Writes for one holder of a Lease."""
 
-    def __init__(self, client: KubeClient, lease: Lease, metrics: OperatorMetrics, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, lease: Fence, metrics: OperatorMetrics, clock: Clock) -> None:
         self._client, self._lease, self._metrics, self._clock = client, lease, metrics, clock
         self._events = EventBook(clock)
         self._events_denied = False

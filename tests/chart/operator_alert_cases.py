@@ -15,6 +15,22 @@ OPERATOR_CASES: dict[str, Case] = {
         "2 operators lead at once; writes of one may undo the other's.",
         {f"tiphys_operator_leader{{{OP}}}": "1x3 0x60", f"tiphys_operator_leader{{{OP2}}}": "0x3 1x60"},
     ),
+    "TiphysOperatorOtherRelease": Case(
+        {f"tiphys_operator_other_release_active{{{OP}}}": "1x60", f"tiphys_operator_other_release_active{{{OP2}}}": "0x60"},
+        "10m",
+        "The operator of tiphys-operator stands by: another release holds the claim on this cluster.",
+        {f"tiphys_operator_other_release_active{{{OP}}}": "1x3 0x60"},
+        {"job": "tiphys-operator"},
+    ),
+    "TiphysScalingIntentNotOurs": Case(
+        {f'tiphys_operator_scaling_intents_total{{{OP},result="not-ours"}}': "0 0+1x60"},
+        "20m",
+        "15 intents in 15 minutes had a signature that is not ours; they were not obeyed.",
+        {
+            f'tiphys_operator_scaling_intents_total{{{OP},result="not-ours"}}': "3x60",
+            f'tiphys_operator_scaling_intents_total{{{OP},result="unsigned"}}': "0+1x60",
+        },
+    ),
     "TiphysOperatorReconcileStalled": Case(
         {
             f"tiphys_operator_leader{{{OP}}}": "1x60",

@@ -62,7 +62,7 @@ def test_a_token_is_made_for_the_namespaces_named() -> None:
     assert len(tenant.token or "") == 48
     assert made[0]["token"] != made[1]["token"]
     taken = render_mode("binder-insecure")
-    assert {item["metadata"]["name"] for item in taken.of("Secret")} == {"tiphys-token", "tiphys-extender-account-1"}
+    assert {item["metadata"]["name"] for item in taken.of("Secret")} == {"tiphys-intent-keys", "tiphys-token", "tiphys-extender-account-1"}
     (volume,) = [v for v in taken.pod_specs()["tiphys-binder"]["volumes"] if v["name"] == "tenants"]
     assert volume["secret"]["secretName"] == "my-tenants"
 
@@ -78,6 +78,7 @@ def test_streams_are_bound_for_the_access_site_that_is_named_with_keys_that_are_
     own = with_value(values_of("binder"), ("binder", "streams", "leaseKeys", "existingSecret"), "my-keys")
     assert {item["metadata"]["name"] for item in render(own).of("Secret")} == {
         "tiphys-extender-account-1",
+        "tiphys-intent-keys",
         "tiphys-tenants",
         "tiphys-token",
     }

@@ -76,6 +76,8 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | rights("", "configmaps", ("get",))
         | rights("", "configmaps", ("patch",), "tiphys-selection")
     ),
+    ("Role", "tiphys-operator-claim"): rights("coordination.k8s.io", "leases", ("get", "create", "update"), "tiphys-operator"),
+    ("Role", "tiphys-binder-calls"): rights("coordination.k8s.io", "leases", ("get", "create", "update"), "tiphys-binder-calls"),
     ("Role", "tiphys-binder-streams"): (
         lease("tiphys-streams-antenna-1", ("get", "update")).union(
             *(rights("tiphys.io", kind, READ) for kind in ("inferencesites", "modelvariants", "streampolicies"))
@@ -111,9 +113,11 @@ BINDINGS = {
     ("tiphys-binder", "ClusterRole", "tiphys-extender"),
     ("tiphys-binder", "Role", "tiphys-extender"),
     ("tiphys-binder-streams", "Role", "tiphys-binder-streams"),
+    ("tiphys-binder-calls", "Role", "tiphys-binder-calls"),
     ("tiphys-operator", "ClusterRole", "tiphys-operator"),
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-operator-scaling", "Role", "tiphys-operator-scaling"),
+    ("tiphys-operator-claim", "Role", "tiphys-operator-claim"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
     ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
     ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
@@ -242,6 +246,21 @@ def test_the_operator_asks_the_charts_own_binder_if_that_binds_streams(mode: str
         for e in render_mode(mode).one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
     }
     assert env["TIPHYS_OPERATOR_BINDER_URL"] == asked
+
+
+def test_the_claim_of_all_releases_is_one_lease_in_one_place_and_nothing_else_there() -> None:
+    rendered = render_mode("default")
+    role = rendered.one("Role", "tiphys-operator-claim")
+    assert role["metadata"]["namespace"] == "kube-system"
+    held = granted(role)
+    for wanted in set(permissions("n", "l", "s", claim=("kube-system", "tiphys-operator"))) - set(permissions("n", "l", "s")):
+        assert (wanted.group, wanted.resource, wanted.verb, (wanted.name,)) in held, wanted.text
+    env = {
+        e["name"]: e.get("value") for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert env["TIPHYS_OPERATOR_CLAIM_NAMESPACE"] == "kube-system"
+    without = render({"operator": {"lease": {"claimNamespace": ""}}})
+    assert [item for item in without.objects if item["metadata"]["name"] == "tiphys-operator-claim"] == []
 
 
 @pytest.mark.parametrize("mode", MODES)

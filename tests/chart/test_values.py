@@ -135,7 +135,7 @@ def sentinels() -> Manifest:
         elif schema_at(path).get("enum") or path == ("scheduler", "httpTimeout"):
             mark = value
         elif path[:2] == ("operator", "lease"):
-            mark = {"durationSeconds": 91111, "renewSeconds": 90111, "retrySeconds": 60111}[path[-1]]
+            mark = {"durationSeconds": 91111, "renewSeconds": 90111, "retrySeconds": 60111, "claimNamespace": "zq99999z"}[path[-1]]
         elif path == ("extender", "deadlineMilliseconds"):
             mark = 177
         elif isinstance(value, int):

@@ -12,6 +12,7 @@ from tiphys_cli.support.findings import (
     Finding,
     LeaseFact,
     PolicyFact,
+    ReleasesFact,
     diagnose,
     seconds_of,
     version_of,
@@ -75,6 +76,25 @@ def extender(**changes: Any) -> Facts:
 
 def state(**changes: Any) -> Facts:
     return replace(HEALTHY, extenders=(ExtenderFact("pod p", "", STATE | changes),))
+
+
+@pytest.mark.parametrize(
+    ("found", "grade", "said"),
+    [
+        (ReleasesFact("blue/tiphys-operator/", "blue/tiphys-operator/pod_1"), "OK", "no other release"),
+        (ReleasesFact("blue/tiphys-operator/", None), "OK", "no other release"),
+        (ReleasesFact("blue/tiphys-operator/", ""), "FAIL", "no operator acts"),
+        (ReleasesFact("blue/tiphys-operator/", "green/tiphys-operator/pod_1"), "WARN", "green/tiphys-operator/pod_1"),
+        (
+            ReleasesFact("blue/tiphys-operator/", "blue/tiphys-operator/pod_1", ("green/tiphys-scheduler",)),
+            "WARN",
+            "green/tiphys-scheduler",
+        ),
+    ],
+)
+def test_another_release_in_the_cluster_is_named(found: ReleasesFact, grade: str, said: str) -> None:
+    (finding,) = graded(replace(HEALTHY, releases=found), "releases")
+    assert (finding.grade, said in finding.message) == (grade, True)
 
 
 def test_a_healthy_installation_has_nothing_to_mend() -> None:

@@ -56,6 +56,8 @@ class FakeApi:
         path = request.path
         watching = request.query.get("watch") == "true"
         self.queries.append({"path": path, **request.query})
+        if "/leases/" in path:
+            return await self._lease(request)
         fault = self.faults[path].pop(0) if self.faults[path] else None
         if isinstance(fault, int):
             return web.json_response({"kind": "Status", "code": fault, "reason": f"Reason{fault}", "message": "no"}, status=fault)
@@ -71,6 +73,21 @@ class FakeApi:
             self.watches[path] += 1
             return await self._watch(request, fault)
         return self._list(request)
+
+    async def _lease(self, request: web.Request) -> web.StreamResponse:
+        found, name = self.objects["leases"], request.path.rpartition("/")[2]
+        if self.faults["leases"]:
+            return web.json_response({"reason": "Down"}, status=self.faults["leases"][0])
+        if request.method == "GET":
+            return web.json_response(found[name]) if name in found else web.json_response({"reason": "NotFound"}, status=404)
+        body = await request.json()
+        before = found[name]["metadata"]["resourceVersion"] if name in found else None
+        if body["metadata"].get("resourceVersion") != before:
+            return web.json_response({"reason": "Conflict"}, status=409)
+        self.version += 1
+        body["metadata"]["resourceVersion"] = str(self.version)
+        found[name] = body
+        return web.json_response(body)
 
     def _list(self, request: web.Request) -> web.Response:
         self.lists[request.path] += 1

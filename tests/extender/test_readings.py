@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from tests.builders import request
 from tests.extender.harness import Extender
 from tiphys_extender.readings import FixedReadings, PrometheusReadings, coverage, readings_from_file
 from tiphys_models.clients.prometheus import PrometheusClient
@@ -255,3 +256,23 @@ async def test_an_answer_that_trips_the_parser_spoils_neither_the_other_answers_
         strange = False
         await readings.poll()
         assert extender.state.nodes.readings[extender.state.nodes.row_of["n1"], COLUMN["cpu_load_avg"]] == 2.5
+
+
+async def test_a_clock_of_prometheus_that_runs_two_hours_ahead_makes_no_report_younger_than_it_is() -> None:
+    ahead_s = 7200.0
+
+    def answer(query: str) -> web.Response:
+        there_s = time.time() + ahead_s
+        if "timestamp" in query:
+            return vector({"n1": there_s - 100, "n2": there_s - 1}, there_s)
+        if "idle" not in query:
+            return vector({"n0": 1, "n1": 1, "n2": 1}, there_s)
+        result = [{"metric": {"node": node, "function": "default/f"}, "value": [there_s, "2"]} for node in ("n1", "n2")]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    async with polling(answer) as (extender, readings):
+        await readings.poll()
+        assert coverage(extender.state, time.time()) == 1.0
+        extender.state.expire(time.time())
+        idle = extender.state.view(request("u"), extender.state.nodes.rows(["n1", "n2"])).idle_instances
+        assert idle.tolist() == pytest.approx([np.nan, 2.0], nan_ok=True), "the report of n1 is 100 s old"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.binding_corpus import SITE, VARIANT
 from tiphys_models.api.reasons import VariantReason
-from tiphys_models.binding.catalogue import MEASURED_FOR_S, Catalogue, compile_catalogue, site_seen, variant_seen
+from tiphys_models.binding.catalogue import MEASURED_FOR_S, MOST_REPLICAS, Catalogue, compile_catalogue, site_seen, variant_seen
 from tiphys_models.binding.protocol import Reason, View, bind
 from tiphys_models.binding.rules import StaticPolicy
 from tiphys_models.binding.streams import Stream
@@ -112,3 +112,21 @@ def test_streams_leave_a_site_that_went_down() -> None:
 def test_an_object_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InvalidInput, match="status"):
         site_seen(site() | {"status": {"delays": "none"}})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"measuredAt": "9999-12-31T23:59:59Z"}, {"measuredAt": "yesterday"}, {"meanMs": 1e300}, {"sigmaMs": 60_001.0},
+        {"meanMs": float("inf")},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_measurement_that_cannot_be_gives_way_to_what_was_declared(wrong: dict[str, Any]) -> None:
+    told = site() | {"status": {"delays": [MEASURED[0] | wrong]}}
+    assert catalogue(told, variant()).network_ms.tolist() == [5]
+
+
+def test_a_status_cannot_make_a_variant_larger_than_anybody_runs_one() -> None:
+    found = catalogue(site(), variant(endpoint=SERVICE, replicas=2**62))
+    assert found.offers.columns.capacity_qps.tolist() == [33 * MOST_REPLICAS]

@@ -171,20 +171,16 @@ class FakeApiServer:
         return web.json_response({"status": {"allowed": (attributes["verb"], target) not in self.denied}})
 
     async def _lease(self, request: web.Request, parts: list[str]) -> web.Response:
-        if request.method == "POST":
-            body = await request.json()
-            name = body["metadata"]["name"]
-            if name in self.leases:
-                return status(409, "AlreadyExists")
-        else:
-            name = parts[-1]
-            if name not in self.leases:
-                return status(404, "NotFound")
-            if request.method == "GET":
-                return web.json_response(self.leases[name])
-            body = await request.json()
-            if body["metadata"]["resourceVersion"] != self.leases[name]["metadata"]["resourceVersion"]:
-                return status(409, "Conflict")
+        name = parts[-1]
+        if request.method == "GET":
+            return web.json_response(self.leases[name]) if name in self.leases else status(404, "NotFound")
+        assert request.method == "PUT", "created, too, where the right to do so can be limited to the name"
+        body = await request.json()
+        version = body["metadata"].get("resourceVersion")
+        if name in self.leases and version is None:
+            return status(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
+        if version is not None and (name not in self.leases or version != self.leases[name]["metadata"]["resourceVersion"]):
+            return status(409, "Conflict")
         self.version += 1
         body["metadata"]["resourceVersion"] = str(self.version)
         self.leases[name] = body

@@ -325,6 +325,22 @@ def _operator() -> list[Alert]:
             "{{ $value }} operators lead at once; writes of one may undo the other's.",
         ),
         Alert(
+            "TiphysOperatorOtherRelease",
+            "warning",
+            "5m",
+            "max by (job) (tiphys_operator_other_release_active) == 1",
+            "Another release of Tiphys acts in this cluster",
+            "The operator of {{ $labels.job }} stands by: another release holds the claim on this cluster.",
+        ),
+        Alert(
+            "TiphysScalingIntentNotOurs",
+            "warning",
+            "0m",
+            'sum(increase(tiphys_operator_scaling_intents_total{result="not-ours"}[15m])) > 0',
+            "Somebody else writes intents into statuses of ScalingPolicies",
+            "{{ $value | humanize }} intents in 15 minutes had a signature that is not ours; they were not obeyed.",
+        ),
+        Alert(
             "TiphysOperatorReconcileStalled",
             "warning",
             "5m",

@@ -212,6 +212,29 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("Scale to one: `kubectl -n tiphys-system scale deploy/tiphys-operator --replicas 1`.",),
     ),
+    "TiphysOperatorOtherRelease": Entry(
+        "Two releases of Tiphys are installed in this cluster. One acts, the one that holds the Lease `kube-system/tiphys-operator`; this "
+        "one stands by and writes nothing.",
+        "Statuses, scaling and selections are the other release's. Extenders and schedulers of both go on; two schedulers of one name race "
+        "for pods, which the API server decides.",
+        (
+            "Whose it is: `kubectl -n kube-system get lease tiphys-operator -o jsonpath={.spec.holderIdentity}` says "
+            "NAMESPACE/RELEASE/POD; `tiphys doctor` says the same",
+            "Which releases there are: `helm list -A`",
+        ),
+        ("Uninstall one of the two. If that is the other one, this one acts within 15 seconds.",),
+    ),
+    "TiphysScalingIntentNotOurs": Entry(
+        "A status of a ScalingPolicy held an intent whose signature does not fit: it was decided anew instead.",
+        "None: an intent that is not ours changes nothing. Whoever wrote it can delay the policy within its bounds, though.",
+        (
+            "Right after the keys in the Secret `tiphys-intent-keys` were replaced without overlap, or the Secret was lost, this is one "
+            "old intent for each policy",
+            "Otherwise: the operator's log names the policy; `kubectl get scalingpolicy NAME -o yaml --show-managed-fields` the "
+            "manager that wrote its status, the audit log who that was",
+        ),
+        ("Take `patch scalingpolicies/status` from whoever is not the operator.",),
+    ),
     "TiphysOperatorReconcileStalled": Entry(
         "The leader has not finished a reconcile for five minutes, though it makes one every 30 seconds.",
         "Conditions and counters are old. Placement is not touched.",

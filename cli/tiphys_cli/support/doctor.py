@@ -12,8 +12,8 @@ import yaml
 from tiphys_cli.cluster.api import ApiClient
 from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.support.extenders import DirectDoor, Door, ForwardedDoor
-from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact
-from tiphys_cli.support.installation import Installation, extender_pods, find_installation
+from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact, ReleasesFact
+from tiphys_cli.support.installation import Installation, extender_pods, find_installation, other_schedulers
 from tiphys_models.api.crd import crd
 from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.resources import RESOURCES
@@ -22,6 +22,7 @@ from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.domain.errors import InvalidInput, TiphysError
 
 _NOT_FOUND = 404
+_SCHEDULER_NAME, _CLAIM = "TIPHYS_EXTENDER_SCHEDULER_NAME", "tiphys-operator"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -49,6 +50,7 @@ def gather(api: ApiClient, kubeconfig: Path, namespace: str, extender_url: str) 
         pods_waiting=_waiting(api, scheduler_name),
         switch=_switch(api, installation),
         extenders=tuple(_state(door) for door in _doors(api, kubeconfig, installation, extender_url)),
+        releases=_releases(api, installation, scheduler_name),
     )
 
 
@@ -120,12 +122,31 @@ def _scheduler_config(api: ApiClient, installation: Installation) -> Mapping[str
 
 def _scheduler_name(installation: Installation) -> str:
     """What the extender is told, from its environment in the pod template."""
-    for deployment in installation.deployments:
-        for container in deployment["spec"]["template"]["spec"]["containers"]:
-            for variable in container.get("env") or ():
-                if variable.get("name") == "TIPHYS_EXTENDER_SCHEDULER_NAME" and variable.get("value"):
-                    return str(variable["value"])
-    return DEFAULT_SCHEDULER_NAME
+    return next((value for d in installation.deployments if (value := _told(d, _SCHEDULER_NAME))), DEFAULT_SCHEDULER_NAME)
+
+
+def _told(deployment: Mapping[str, Any], name: str) -> str:
+    """A variable in the pod template; empty without it."""
+    for container in deployment["spec"]["template"]["spec"]["containers"]:
+        for variable in container.get("env") or ():
+            if variable.get("name") == name and variable.get("value"):
+                return str(variable["value"])
+    return ""
+
+
+def _releases(api: ApiClient, installation: Installation, scheduler_name: str) -> ReleasesFact:
+    operator = installation.deployment("operator")
+    where = "" if operator is None else _told(operator, "TIPHYS_OPERATOR_CLAIM_NAMESPACE")
+    claim = None
+    if where:
+        found = _maybe(api, f"/apis/coordination.k8s.io/v1/namespaces/{where}/leases/{_CLAIM}") or {}
+        claim = str((found.get("spec") or {}).get("holderIdentity") or "")
+    others = [d["metadata"] for d in other_schedulers(api, installation) if (_told(d, _SCHEDULER_NAME) or scheduler_name) == scheduler_name]
+    return ReleasesFact(
+        ours=f"{installation.namespace}/{installation.name('operator')}/",
+        claim=claim,
+        schedulers=tuple(sorted(f"{other['namespace']}/{other['name']}" for other in others)),
+    )
 
 
 def _leases(api: ApiClient, installation: Installation) -> tuple[tuple[LeaseFact, ...], tuple[str, ...]]:

@@ -87,6 +87,18 @@ class ExtenderFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasesFact:
+    """Other releases of Tiphys in the same cluster."""
+
+    ours: str = ""
+    """What the holder of the claim begins with if it is this release."""
+    claim: str | None = None
+    """Who holds the claim on the cluster, empty for nobody; None: this release looks for no claim."""
+    schedulers: tuple[str, ...] = ()
+    """Others that run a scheduler for the same pods, as namespace/name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that was found, without judgement."""
 
@@ -107,6 +119,7 @@ class Facts:
     switch: str
     """`true`, `false`, or empty when there is no such ConfigMap."""
     extenders: tuple[ExtenderFact, ...]
+    releases: ReleasesFact = ReleasesFact()
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -117,6 +130,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_deployments(facts),
         *_scheduler_config(facts),
         *_leases(facts),
+        *_releases(facts),
         *_rbac(facts),
         *_extenders(facts),
         *_switch(facts),
@@ -275,6 +289,20 @@ def _leases(facts: Facts) -> Iterator[Finding]:
             yield Finding("leases", "FAIL", f"Lease {lease.name} of {lease.holder} was last renewed {lease.age_s:.0f} s ago", advice)
         else:
             yield Finding("leases", "OK", f"Lease {lease.name} is held by {lease.holder}, renewed {max(lease.age_s, 0):.0f} s ago")
+
+
+def _releases(facts: Facts) -> Iterator[Finding]:
+    found = facts.releases
+    if found.claim is not None and not found.claim:
+        yield Finding("releases", "FAIL", "no release holds the claim on this cluster: no operator acts", "see the operator's log")
+    elif found.claim is not None and not found.claim.startswith(found.ours):
+        advice = "helm list -A; uninstall one of the two, this one takes over by itself when the other is gone"
+        yield Finding("releases", "WARN", f"another release acts in this cluster, this one's operator stands by: {found.claim}", advice)
+    for other in found.schedulers:
+        advice = "uninstall one of the two, or give one another schedulerName"
+        yield Finding("releases", "WARN", f"{other} runs a scheduler for pods that name {facts.scheduler_name}, too", advice)
+    if not found.schedulers and (found.claim is None or (found.claim and found.claim.startswith(found.ours))):
+        yield Finding("releases", "OK", "no other release acts in this cluster")
 
 
 def _rbac(facts: Facts) -> Iterator[Finding]:

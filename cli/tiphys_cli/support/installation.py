@@ -57,5 +57,12 @@ def extender_pods(api: ApiClient, installation: Installation) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
 
 
+def other_schedulers(api: ApiClient, installation: Installation) -> list[dict[str, Any]]:
+    """Deployments of the scheduler of other releases, anywhere in the cluster."""
+    found = api.items("/apis/apps/v1/deployments", labelSelector=f"{_PART_OF},{_COMPONENT}=scheduler")
+    own = (installation.namespace, installation.name("scheduler"))
+    return [d for d in found if (d["metadata"]["namespace"], d["metadata"]["name"]) != own]
+
+
 def _component(deployment: dict[str, Any]) -> str:
     return str((deployment["metadata"].get("labels") or {}).get(_COMPONENT, ""))

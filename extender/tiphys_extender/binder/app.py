@@ -29,6 +29,7 @@ def make_binder_app(
     """The application behind the callers' listener."""
 
     def place(tenant: Tenant, _: str, body: bytes) -> bytes:
+        placer.admit()
         call = parse(PlaceCall, body)
         if (kept := replies.find(tenant.name, call)) is not None:
             metrics.replayed.inc()
@@ -38,18 +39,22 @@ def make_binder_app(
         return answer
 
     def started(tenant: Tenant, uid: str, body: bytes) -> bytes:
+        placer.admit()
         report = parse(Report, body)
         if report.node is None:
             raise Refused("invalid", "node: say where the call runs")
         return orjson.dumps(placer.report(tenant, uid, report))
 
     def renew(tenant: Tenant, uid: str, body: bytes) -> bytes:
+        placer.admit()
         return orjson.dumps(placer.report(tenant, uid, parse(Report, body)))
 
     def finished(tenant: Tenant, uid: str, _: bytes) -> bytes:
+        placer.admit()
         return orjson.dumps(placer.finished(tenant, uid))
 
     def explain(tenant: Tenant, uid: str, _: bytes) -> bytes:
+        placer.admit()
         return orjson.dumps(placer.explain(tenant, uid))
 
     paths: dict[str, dict[str, Verb]] = {

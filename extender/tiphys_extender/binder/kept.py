@@ -46,6 +46,11 @@ class Kept(Generic[_Value]):
         if not own.values:
             del self._of[tenant]
 
+    def clear(self) -> None:
+        """Forget everything of everybody."""
+        self._of.clear()
+        self._size = 0
+
     def _drop(self, own: _Own[_Value], key: str) -> None:
         gone = own.values.pop(key, None)
         if gone is not None:

@@ -36,6 +36,7 @@ class BinderMetrics(Metrics):
         self.relearned = counter("placements_relearned_total", "Placements taken from a caller because this process did not know them.")
         self.replayed = counter("replayed_answers_total", "Answers given again for an idempotency key.")
         self.outside_pool = counter("candidates_outside_pool_total", "Candidates left out because they are not in the pool.")
+        self.active = gauge("calls_active", "1 while this process places the calls of its pool, 0 while it stands by.")
         self.pool_nodes = gauge("pool_nodes", "Nodes of the pool.")
         self.both_doors = gauge("pool_nodes_of_both_doors", "Nodes of the pool that hold pods which our scheduler placed.")
         self.tenants = gauge("tenants", "Tenants that may call.")

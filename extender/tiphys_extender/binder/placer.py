@@ -67,6 +67,20 @@ class Placer:
         self._functions = FunctionNames()
         self._unsized: dict[str, str] = {}
         """Node by uid, of open calls on nodes that nobody has shown yet."""
+        self.owned: Callable[[], bool] = lambda: True
+        """Whether this process answers for the pool: it holds its Lease, or there is none."""
+
+    def admit(self) -> None:
+        """Refused while another process answers."""
+        if not self.owned():
+            raise Refused("standby", "another process places the calls of this pool: try again there, or here later", retry_after_s=1)
+
+    def stand_by(self) -> None:
+        """Another process answers: what this one has booked is old from now on, and callers tell the other one."""
+        self.owned = lambda: False
+        self._unsized.clear()
+        for lease in self._leases.forget():
+            self._world.state.finished(lease.uid)
 
     def place(self, tenant: Tenant, call: PlaceCall) -> dict[str, Any]:
         """Decide and reserve; a neutral outcome reserves nothing."""
@@ -151,6 +165,7 @@ class Placer:
             self._metrics.expired.inc(len(over))
             _log.warning("leases ran out", extra={"fields": {"placements": len(over), "one": over[0].uid}})
         self._metrics.open.set(len(self._leases))
+        self._metrics.active.set(self.owned())
         self._metrics.pool_nodes.set(len(self._pool.labels))
         self._metrics.both_doors.set(self._pool.touched_by_both())
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
+from tiphys_extender.binder.call_lease import hold_calls
 from tiphys_extender.binder.leases import Leases
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.binder.placer import Placer
 from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
 from tiphys_extender.binder.replies import Replies
+from tiphys_extender.binder.settings import PREFIX as OWN_PREFIX
 from tiphys_extender.binder.settings import read_binder_settings
 from tiphys_extender.binder.tenants import Tenants
 from tiphys_extender.binder.throttle import Throttle
@@ -58,12 +62,15 @@ class BinderParts(Parts):
         super().__init__(settings, clock, metrics)
         self._binder_metrics = metrics
         self.pool = Pool(own.pool_selector)
+        self._own = own
+        if own.calls_lease and not settings.own_namespace:
+            raise InvalidInput(f"{OWN_PREFIX}CALLS_LEASE needs {PREFIX}OWN_NAMESPACE")
         self.leases = Leases(own.lease_s, own.max_open)
         self.tenants = Tenants(own.tenants_file, metrics, own.cap_defaults)
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
-        self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, clock, limits)
-        self.streams = StreamService(settings, own, metrics, clock, self.loops) if own.access_site else None
+        self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, self._clock, limits)
+        self.streams = StreamService(settings, own, metrics, self._clock, self.loops) if own.access_site else None
         self.loops.expect(_CALLS, _CALLS_LIMIT_S, essential=True)
         self._jobs[_CALLS] = self._tick
         if self.streams is not None:
@@ -90,11 +97,15 @@ class BinderParts(Parts):
         nodes = PoolNodeSink(self.world, self.pool)
         pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
         switch = self._settings.switch_configmap
+        if name := self._own.calls_lease:
+            namespace, identity = self._settings.own_namespace, f"{socket.gethostname()}_{os.getpid()}"
+            self.placer.owned = lambda: False  # until it is ours
+            self._jobs["calls-lease"] = lambda: hold_calls(client, self.placer, namespace, name, identity, self._clock, self._own.pod_uid)
         more: dict[str, tuple[str, CountingSink]] = {}
         if (streams := self.streams) is not None:
             more = streams.watched()
             self._jobs["streams-lease"] = lambda: streams.hold(client)
-        world, decisions, metrics, clock = self.world, self.decisions, self.metrics, self._clock
+        world, decisions, metrics, clock = self.world, self.decisions, self.metrics, self._wall
         return Watches(client, world, decisions, metrics, clock, switch, learned, loops=self.loops, nodes=nodes, pods=pods, more=more)
 
     async def _listen_hot(self) -> str:

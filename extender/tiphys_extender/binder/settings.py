@@ -42,6 +42,11 @@ class BinderSettings(BaseSettings):
     tenant_max_functions: int = Field(
         default=500, ge=1, le=100_000, description="Different functions that one tenant may name within ten minutes; 429 above."
     )
+    calls_lease: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$",
+        description="Lease in our own namespace: one binder of the pool places calls, the others answer 503. Empty: this one always does.",
+    )
 
     access_site: str = Field(
         default="",

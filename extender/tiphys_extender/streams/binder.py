@@ -31,6 +31,8 @@ from tiphys_models.domain.clock import Clock
 _log = logging.getLogger(__name__)
 _KEPT_DECISIONS = 2_000
 """Each holds the loads it was made with: 4 kB for 500 offers."""
+_CLOCKS_AGREE_S = 2.0
+"""Clocks that are kept by NTP, and the second between two renewals of a Lease."""
 _DOWN_RETRY_S = 5
 """About as long as a site needs to be probed again, or a pod to become ready."""
 OVER_SHARE = "this tenant has bound its share of every site that would do: release streams, or wait until their leases end"
@@ -224,6 +226,27 @@ class StreamBinder:
         self._recovered_s = self._now_s() + (LONGEST_LEASE_S if recover else 0.0)
         fields = {"access_site": self.access_site, "recovering": recover, "promised": promised}
         _log.info("binding streams", extra={"fields": fields})
+
+    def now_s(self) -> float:
+        """How late it is by the clock of tokens."""
+        return self._now_s()
+
+    def keep_time(self, told_s: float | None, ago_s: float | None) -> None:
+        """Go on by the clock by which the former holder signed, whatever the wall says here: leases end when they were meant to.
+
+        `told_s`: as it last said, `ago_s` seconds ago; None: nobody has seen when. Then it is later than that, but not how much later.
+        """
+        if told_s is None:
+            return
+        here_s, there_s = self._now_s(), told_s + (ago_s or 0.0)
+        if ago_s is None and there_s < here_s:
+            return
+        if abs(there_s - here_s) > _CLOCKS_AGREE_S:
+            _log.warning(
+                "the former binder's clock differs: its leases go on by it", extra={"fields": {"by_s": round(there_s - here_s, 1)}}
+            )
+            self._ahead_s += there_s - here_s
+            self._windows = Windows(self._now_s())
 
     def promise(self) -> float | None:
         """For a successor: the share of every capacity above which nothing is bound from here. None: it must reckon with the whole."""

@@ -178,6 +178,10 @@ name, for the same account, is the same token again. */}}
 {{- default (printf "%s-lease-keys" (include "tiphys.fullname" .)) .Values.binder.streams.leaseKeys.existingSecret }}
 {{- end }}
 
+{{- define "tiphys.intentKeysSecret" -}}
+{{- default (printf "%s-intent-keys" (include "tiphys.fullname" .)) .Values.operator.scaling.intentKeys.existingSecret }}
+{{- end }}
+
 {{- define "tiphys.weight" -}}
 {{- get (dict "decisive" "121" "advisory" "10") .Values.scheduler.weight }}
 {{- end }}

@@ -55,6 +55,11 @@ class LastDecision(Api):
     )
     reasons: list[_Word] = Field(default_factory=list, max_length=16, json_schema_extra=_LIST, description="Fixed words, documented.")
     message: str = Field(default="", max_length=512, description="The same for people.")
+    mac: str = Field(
+        default="",
+        max_length=160,
+        description="Of an intent: the operator's signature. Without it, and with a wrong one, it is decided anew instead of done.",
+    )
 
 
 class Remembered(Api):

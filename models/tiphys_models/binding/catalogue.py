@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus, parse_site
+from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus, MeasuredDelay, parse_site
 from tiphys_models.api.model_variant import ModelVariantSpec, ModelVariantStatus, parse_variant
 from tiphys_models.api.reasons import BindingConditionType, VariantReason
 from tiphys_models.binding.offers import Delay, Offer, Offers, Site, Variant
@@ -19,6 +19,22 @@ from tiphys_models.features.arrays import BoolArray, FloatArray
 
 MEASURED_FOR_S = 600.0
 """An older measurement counts as missing: the operator that made it is gone, and only what was declared is left."""
+
+
+MOST_DELAY_MS = 60_000.0
+"""Whoever is farther away than a minute was not measured: a status is data, and anybody may have written it."""
+MOST_REPLICAS = 5_000
+"""Endpoints of one variant; more are not believed."""
+
+
+def _fresh(measured: MeasuredDelay, now_s: float) -> bool:
+    """Whether it can have been measured, and not long ago; one from the future would count for ever."""
+    try:
+        at_s = timestamp_s(measured.measured_at)
+    except InvalidInput:
+        return False
+    possible = measured.mean_ms <= MOST_DELAY_MS and measured.sigma_ms <= MOST_DELAY_MS  # NaN is not
+    return possible and at_s is not None and abs(now_s - at_s) <= MEASURED_FOR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +55,7 @@ class SiteSeen:
     def delay_from(self, access_site: str, now_s: float) -> Delay | None:
         """Measured if that is fresh, else declared; None: nobody knows."""
         for measured in self.status.delays:
-            at_s = _time_s(measured.measured_at) if measured.origin == access_site else None
-            if at_s is not None and now_s - at_s <= MEASURED_FOR_S:
+            if measured.origin == access_site and _fresh(measured, now_s):
                 return Delay(measured.mean_ms, measured.sigma_ms)
         return next((Delay(d.mean_ms, d.sigma_ms) for d in self.spec.delays if d.origin == access_site), None)
 
@@ -57,7 +72,7 @@ class VariantSeen:
     @property
     def replicas(self) -> int:
         """Ready ones; an address outside the cluster is one."""
-        return 1 if self.spec.endpoint.service is None else self.status.replicas
+        return 1 if self.spec.endpoint.service is None else min(self.status.replicas, MOST_REPLICAS)
 
     @property
     def endpoint(self) -> str:
@@ -125,14 +140,6 @@ def _offer(site: SiteSeen, variant: VariantSeen, replicas: int) -> Offer:
     spec = variant.spec
     profile = Variant(variant.name, spec.task, spec.model, spec.accuracy, spec.delay_ms, spec.capacity_qps, spec.profiled_kb)
     return Offer(profile, Site(site.name, site.spec.layer), replicas, variant.endpoint)
-
-
-def _time_s(text: str) -> float | None:
-    """A time that cannot be read is no time: the delay beside it counts as never measured."""
-    try:
-        return timestamp_s(text)
-    except InvalidInput:
-        return None
 
 
 def _status(model: Any, obj: Mapping[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from tiphys_models.domain.errors import TiphysError, Unavailable
 
 _log = logging.getLogger(__name__)
 
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 _NOTE = "tiphys.io/note"
 _CANDIDATE_POLL_S = 0.5  # shorter than retry_s: what a candidate sees late it also takes over late
 _JUST_AFTER_S = 0.01
@@ -98,12 +98,22 @@ class Lease:
         """When the Lease was last read or written, by the monotonic clock; None: never."""
         self.former = LeaseRecord()
         """What the Lease said when it became ours."""
+        self.former_age_s: float | None = None
+        """Seconds since then that its former holder had said so; None if this process did not see it being said."""
         self._client, self._clock, self._on_error, self._note = client, clock, on_error, note
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{options.namespace}/leases"
         self._record: LeaseRecord | None = None
         self._changed_s = 0.0
+        self._watched = False
+        """Whether the last change was seen as it came, not found."""
         self._version = ""
         self._valid_until_s: float | None = None
+
+    @property
+    def other(self) -> str:
+        """Who else holds it, as last seen; empty if nobody does, or we do."""
+        holder = self._record.holder if self._record is not None else ""
+        return "" if holder == self.identity else holder
 
     @property
     def held(self) -> bool:
@@ -164,6 +174,14 @@ class Lease:
         if self._on_error is not None:
             self._on_error(error)
 
+    async def look(self) -> None:
+        """See what it says, without wanting it: its age is known by the time it is wanted. Unavailable as a candidate."""
+        try:
+            self._observe(await self._client.get(f"{self._path}/{self.options.name}"))
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
     async def try_acquire_or_renew(self) -> bool:
         """One round: whether it is ours afterwards. Unavailable if the API server does not answer."""
         started_s = self._clock.monotonic_s()
@@ -183,15 +201,17 @@ class Lease:
                     return False
         else:
             record, ours, self._version = LeaseRecord(), False, ""
+        watched_s = started_s - self._changed_s if self._watched else None
         wanted = self._wanted(record, ours=ours)
         try:
             await self._put(wanted)
         except ApiError as error:
-            if error.status != _CONFLICT:
+            # without a version, a Lease that somebody has made meanwhile is refused as invalid
+            if error.status != _CONFLICT and (self._version or error.status != _INVALID):
                 raise
             return False  # somebody was faster; the next round sees who
         if self._valid_until_s is None:
-            self.former = record
+            self.former, self.former_age_s = record, watched_s
         self.transitions = wanted.transitions
         self._valid_until_s = started_s + self.options.renew_s
         return True
@@ -206,6 +226,7 @@ class Lease:
         now_s, looked_s = self._clock.monotonic_s(), self.observed_s
         self.observed_s = now_s
         if (record := LeaseRecord.of(obj)) != self._record:
+            self._watched = looked_s is not None
             earliest_s = now_s - record.duration_s * _LOOK_SHARE
             self._record, self._changed_s = record, now_s if looked_s is None else max(looked_s, earliest_s)
         if looked_s is None and self.options.pod_uid and self._pod in record.holder:
@@ -227,9 +248,8 @@ class Lease:
         if self._version:
             # the version we decided on: if anybody wrote meanwhile, this fails
             body["metadata"] = {**metadata, "resourceVersion": self._version}
-            self._observe(await self._client.request("PUT", f"{self._path}/{self.options.name}", body=body))
-        else:
-            self._observe(await self._client.request("POST", self._path, body=body))
+        # a PUT creates a Lease, too, and a right to create by PUT can be limited to the name
+        self._observe(await self._client.request("PUT", f"{self._path}/{self.options.name}", body=body))
 
 
 def _micro_time(clock: Clock) -> str:

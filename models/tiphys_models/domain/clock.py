@@ -30,20 +30,42 @@ class SystemClock:
         return time.monotonic()
 
 
+class SteadyClock:
+    """The wall clock as it stood when this was made, carried on by the clock that nobody sets.
+
+    For times that are only compared with each other: a reservation's end, the age of a call. A wall clock that was wrong then and is mended
+    later stays wrong here until the process starts again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic_s = clock.monotonic_s
+        self._ahead_s = clock.now_s() - clock.monotonic_s()
+
+    def now_s(self) -> float:
+        """Seconds since the epoch, by the wall clock of then."""
+        return self.monotonic_s() + self._ahead_s
+
+
 class ManualClock:
     """A clock that tests and simulators move by hand."""
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
+        self._set_forward_s = 0.0
 
     def now_s(self) -> float:
         """Seconds since the epoch."""
         return self._now_s
 
     def monotonic_s(self) -> float:
-        """The same instant: nobody jumps this clock backwards."""
-        return self._now_s
+        """The same instant, as long as nobody sets the wall clock."""
+        return self._now_s - self._set_forward_s
 
     def advance(self, seconds: float) -> None:
         """Move both clocks forward."""
         self._now_s += seconds
+
+    def set_forward(self, seconds: float) -> None:
+        """Somebody sets the wall clock, back if negative; time itself goes on as before."""
+        self._now_s += seconds
+        self._set_forward_s += seconds

@@ -117,6 +117,11 @@ def clamp(limits: Limits, history: History, current: int, wanted: int, now_s: fl
     return Clamped(value, reason, history)
 
 
+def rated(limits: Limits, history: History, current: int, value: int, now_s: float) -> int:
+    """The same value as far as rates and bounds allow it now: for a step that was decided before."""
+    return _rated(limits, history.changes, current, value, now_s)[0]
+
+
 def _rated(limits: Limits, changes: Sequence[Mark], current: int, stable: int, now_s: float) -> tuple[int, LimitReason]:
     if stable > current:
         limit = max(_most_up(limits.up, changes, current, now_s), current)

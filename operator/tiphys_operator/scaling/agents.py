@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tiphys_models.api.learned_artifact import Parts, check_card_size, check_promised
 from tiphys_models.api.learned_model import PLURAL, SCALING_AGENTS, SERVES, ConfigMapSource, LearnedModelSpec, WeightsSource, parse_model
 from tiphys_models.api.reasons import ScalingReason
@@ -190,9 +192,12 @@ def _as_told(kind: str, former: AgentSeen) -> LearnedModelSpec:
     """A version that no LearnedModel names any more: immutable ConfigMaps stay until somebody deletes them."""
     if not former.config_map:
         raise ArtifactRefused("Missing", f"nothing names the weights with sha256 {former.digest[:12]} any more")
-    weights = WeightsSource(config_map=ConfigMapSource(name=former.config_map))
     schema = getattr(make_agent(kind), "moves").schema  # noqa: B009 - only learned agents come here
-    return LearnedModelSpec(policy=kind, weights=weights, sha256=former.digest, feature_schema=schema)
+    try:
+        weights = WeightsSource(config_map=ConfigMapSource(name=former.config_map))
+        return LearnedModelSpec(policy=kind, weights=weights, sha256=former.digest, feature_schema=schema)
+    except ValidationError:  # anybody may have written that into a status
+        raise ArtifactRefused("Missing", "what the status says of the former weights cannot be: neither a ConfigMap nor a digest") from None
 
 
 def _config_map(published: LearnedModelSpec) -> str:

@@ -15,6 +15,7 @@ from tiphys_models.scaling.bounds import allowed_decision
 from tiphys_models.scaling.limits import Clamped, LimitReason, clamp
 from tiphys_models.scaling.protocol import ScalingAgent, decide
 from tiphys_models.scaling.state import Objective, ScalingDecision, ScalingState, Window
+from tiphys_operator.scaling.believed import BLOCKED_MAX_S
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.measured import Measured, request_cpu_ms
 from tiphys_operator.scaling.resizing import sizing
@@ -24,9 +25,9 @@ from tiphys_operator.scaling.shape import Shape, cpu_limits, history_of, memory_
 from tiphys_operator.scaling.workload import ScaledPod, Target
 
 BLOCKED_FIRST_S = 60.0
-BLOCKED_MAX_S = 1800.0
 _FORGOTTEN_S = 3600.0
 _VALUES_MAX = 64
+_NUMBER_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,14 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
     memory, here = _aged(policy.status.memory, now_s), current_size(view)
     windows = view.measured.windows
     window = windows[-1] if windows else None
-    number = policy.status.last_decision.number + 1 if policy.status.last_decision is not None else 1
     record = LastDecision(
-        number=number, at=rfc3339(now_s), phase=DecisionPhase.HELD, agent=agent.name, window=_shown(window), former=here, applied=here
+        number=next_number(policy.status.last_decision),
+        at=rfc3339(now_s),
+        phase=DecisionPhase.HELD,
+        agent=agent.name,
+        window=_shown(window),
+        former=here,
+        applied=here,
     )
     if view.measured.problem is not None:
         return _held(record, memory, window, view.measured.problem, view.measured.message)
@@ -120,6 +126,11 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
         decision = decision.model_copy(update={"phase": phase})
     return Outcome(decision, memory, window, limits, masked, missing=view.measured.partial, state=state, action=wanted.action)
+
+
+def next_number(last: LastDecision | None) -> int:
+    """Counted on; from 1 where the count cannot be ours, because the API server keeps no larger ones."""
+    return last.number + 1 if last is not None and last.number < _NUMBER_MAX else 1
 
 
 def refused(outcome: Outcome, move: str, reason: MaskReason, message: str, now_s: float) -> Outcome:

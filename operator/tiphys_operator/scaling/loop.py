@@ -23,6 +23,7 @@ from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.agents import AgentShelf, models_path
 from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
 from tiphys_operator.scaling.hands import Hands
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.metrics import ScalingError
 from tiphys_operator.scaling.raising import look_every_s
 from tiphys_operator.scaling.reach import Reach
@@ -58,7 +59,7 @@ class ScalingLoop:
 
     def __init__(
         self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, shelf: AgentShelf, transitions: TransitionLog,
-        prometheus: PrometheusClient | None = None, reach: Reach | None = None, *,
+        prometheus: PrometheusClient | None = None, reach: Reach | None = None, keys: IntentKeys | None = None, *,
         beats: Heartbeats | None = None, rng: random.Random | None = None,
     ) -> None:  # fmt: skip
         self._client, self._all_metrics, self._metrics, self._clock = client, metrics, metrics.scaling, clock
@@ -69,7 +70,7 @@ class ScalingLoop:
         self._watches = Watches(LOOP, client, clock, metrics, self._beats, self._watch_failed, self._changed.set)
         self._runner = WindowRunner(
             Hands(client, writer, metrics, clock), writer, self._cluster, prometheus, self._metrics, clock, shelf, transitions,
-            self._cluster.put_policy, reach or Reach(shelf.namespace),
+            self._cluster.put_policy, reach or Reach(shelf.namespace), keys or IntentKeys(),
         )  # fmt: skip
         self._running: dict[str, Running] = {}
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - jitter
@@ -196,7 +197,7 @@ class ScalingLoop:
         now = self._cluster.policies.get(policy.uid, policy)
         with self._all_metrics.objects.over(policy.kind, policy.key, policy.version):
             try:
-                await self._runner.tell(now, ScalingReason.INTERNAL_ERROR, trip.message)
+                await self._runner.tell(now, self._running.setdefault(policy.uid, Running()), ScalingReason.INTERNAL_ERROR, trip.message)
             except Unavailable as error:
                 self._say(policy.key, error)
 

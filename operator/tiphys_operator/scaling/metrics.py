@@ -54,6 +54,19 @@ class RaiseResult(StrEnum):
     """By bounds, limits or masks, by admission, or because somebody else scales the workload now."""
 
 
+class IntentResult(StrEnum):
+    """Values of `result` in tiphys_operator_scaling_intents_total: what became of an intent that was found in a status."""
+
+    FINISHED = "finished"
+    UNSIGNED = "unsigned"
+    """Written by a version before signatures, or by somebody else."""
+    NOT_OURS = "not-ours"
+    """Signed for something else, or with a key that is not known."""
+    OLD = "too-old"
+    NOT_ALLOWED = "not-allowed-now"
+    """Ours, and beyond what bounds, rates or masks allow now."""
+
+
 class ScalingMetrics:
     """Into the operator's registry; every label has all its values from the start."""
 
@@ -86,6 +99,7 @@ class ScalingMetrics:
             "How long ago the latest window should have ended well; negative: none is late.",
             registry=r,
         )
+        self.intents = Counter(f"{p}_intents", "Intents found in statuses by what became of them.", ["result"], registry=r)
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)
@@ -106,6 +120,8 @@ class ScalingMetrics:
             self.windows.labels(verdict)
         for result in ("recorded", "broken"):
             self.transitions.labels(result)
+        for intent in IntentResult:
+            self.intents.labels(intent)
         for error in ScalingError:
             self.errors.labels(error)
         self.count((), ())

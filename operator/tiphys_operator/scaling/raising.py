@@ -17,7 +17,7 @@ from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemor
 from tiphys_models.domain.quantity import rfc3339
 from tiphys_models.scaling.limits import clamp
 from tiphys_models.scaling.settings import RULE
-from tiphys_operator.scaling.decide import Outcome, View, current_size, milli_of, stepped
+from tiphys_operator.scaling.decide import Outcome, View, current_size, milli_of, next_number, stepped
 from tiphys_operator.scaling.room import room
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.series import Series
@@ -94,7 +94,7 @@ def raised(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, seen: Glimp
     applied = here.model_copy(update={"cpu_milli": applied_m})
     masked = applied != clamped
     decision = LastDecision(
-        number=last.number + 1,
+        number=next_number(last),
         at=rfc3339(now_s),
         phase=DecisionPhase.INTENDED,
         agent=RAISE,

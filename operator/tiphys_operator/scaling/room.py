@@ -79,13 +79,14 @@ def room(
         if entry.until <= now_s:
             continue
         reason = MaskReason(entry.reason)
+        # an entry keeps from moving, it never moves: no shrinking below what is there, no growing above it
         if entry.move == "replicas-up" and horizontal:
-            most = narrow("replicas-up", entry.bound, most, reason)
-        elif entry.move == "replicas-down" and horizontal and entry.bound > least:
+            most = narrow("replicas-up", max(entry.bound, min(target.replicas, max(least, len(pods)))), most, reason)
+        elif entry.move == "replicas-down" and horizontal and (kept := min(entry.bound, target.replicas)) > least:
             said.setdefault("replicas-down", reason)
-            least = entry.bound
+            least = kept
         elif entry.move == "cpu-up" and vertical:
-            large = narrow("cpu-up", entry.bound, large, reason)
+            large = narrow("cpu-up", max(entry.bound, min(cpu_m, max(small, _least_given(pods, shape, cpu_m)))), large, reason)
         elif entry.move == "cpu-down" and vertical and (kept := min(entry.bound, cpu_m)) > small:
             # never above what is there: a raise that was refused must not come back as a bound
             said.setdefault("cpu-down", reason)
@@ -101,6 +102,12 @@ def room(
     bounds = Bounds(min(least, most), max(most, 1), min(small, large), large)
     mask = Mask(replicas_up is None, down is None or not created, cpu_up is None, down is None)
     return Room(bounds, mask, tuple(f"{move}: {reason}" for move, reason in said.items()))
+
+
+def _least_given(pods: Sequence[ScaledPod], shape: Shape, cpu_m: int) -> int:
+    """The smallest limit that a pod really has."""
+    found = (pod.container(shape.container) for pod in pods)
+    return min((cpu.actual_limit_m for cpu in found if cpu is not None and cpu.actual_limit_m), default=cpu_m)
 
 
 def _pending(

@@ -20,17 +20,19 @@ from tiphys_models.clients.kube import ApiError
 from tiphys_models.clients.prometheus import PrometheusClient, Turns
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
-from tiphys_models.domain.quantity import timestamp_s
 from tiphys_operator.events import EventWrite
 from tiphys_operator.scaling.acting import Actor, Workload
 from tiphys_operator.scaling.agents import AgentShelf, Chosen
+from tiphys_operator.scaling.believed import believed, shifted
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.conflicts import Conflict, conflict
 from tiphys_operator.scaling.decide import Outcome, View, current_size, overridden
+from tiphys_operator.scaling.finishing import allowed_now, too_old
 from tiphys_operator.scaling.hands import REFUSALS, SCALING_MANAGER, Hands
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.judging import Judge, judge_of, judged_window
 from tiphys_operator.scaling.measured import Measured
-from tiphys_operator.scaling.metrics import RaiseResult, ScalingError, ScalingMetrics
+from tiphys_operator.scaling.metrics import IntentResult, RaiseResult, ScalingError, ScalingMetrics
 from tiphys_operator.scaling.raising import Glimpse, known_cpu_ms, overrun, raised
 from tiphys_operator.scaling.reach import Reach
 from tiphys_operator.scaling.reader import WindowReader
@@ -45,7 +47,8 @@ from tiphys_operator.writer import Writer
 
 log = logging.getLogger(__name__)
 
-INTENT_LIVES_WINDOWS = 2
+_CLOCK_SET_S = 1.0
+"""A difference between the two clocks that no drift makes between two windows."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,19 @@ class Running:
     judge: Judge | None = None
     reader: WindowReader | None = None
     workload: Workload | None = None
+    in_force_m: int | None = None
+    """CPU of each pod as this process last decided or found it; None while it does not act."""
+    finished: str = ""
+    """Signature of the last intent that was done and written down as done: shown once more, it is none."""
+    ahead_s: float | None = None
+    """Of the wall clock before the monotonic one, when the status was last written."""
+    now_ahead_s: float = 0.0
+
+    @property
+    def shift_s(self) -> float:
+        """By how much the wall clock was set forward since."""
+        shift_s = 0.0 if self.ahead_s is None else self.now_ahead_s - self.ahead_s
+        return shift_s if abs(shift_s) > _CLOCK_SET_S else 0.0
 
     def begin_anew(self) -> None:
         """Half of a step may be in what decides, and a thread that ran away still writes into it."""
@@ -69,48 +85,61 @@ class WindowRunner:
     def __init__(
         self, hands: Hands, writer: Writer, cluster: ScalingCluster, prometheus: PrometheusClient | None, metrics: ScalingMetrics,
         clock: Clock, shelf: AgentShelf, transitions: TransitionLog, on_written: Callable[[dict[str, Any]], object],
-        reach: Reach,
+        reach: Reach, keys: IntentKeys,
     ) -> None:  # fmt: skip
-        self._shelf, self._transitions, self._reach = shelf, transitions, reach
+        self._shelf, self._transitions, self._reach, self._keys = shelf, transitions, reach, keys
         self._hands, self._writer, self._cluster, self._prometheus = hands, writer, cluster, prometheus
         self._actor, self._turns = Actor(hands, cluster, metrics, clock), Turns(1)
         self._metrics, self._clock, self._on_written = metrics, clock, on_written
 
     async def run(self, policy: ScalingSeen, running: Running) -> None:
         """ApiError or Unavailable if the API server fails; whatever the policy itself lacks stands in its status."""
+        policy = self._trusted(policy, running)
         spec = policy.spec
         if spec is None:
-            await self._tell(policy, Finding(ScalingReason.INVALID_SPEC, policy.invalid))
+            await self._tell(policy, Finding(ScalingReason.INVALID_SPEC, policy.invalid), running)
             return
         if spec.mode == "Off":
-            await self._tell(policy, Finding(ScalingReason.DISABLED, "mode is Off: nothing is measured"))
+            await self._tell(policy, Finding(ScalingReason.DISABLED, "mode is Off: nothing is measured"), running)
             return
         if (refusal := self._reach.refusal(policy.namespace)) is not None:
-            await self._tell(policy, Finding(ScalingReason.NAMESPACE_NOT_ALLOWED, refusal))
+            await self._tell(policy, Finding(ScalingReason.NAMESPACE_NOT_ALLOWED, refusal), running)
             return
         target = await self._target(policy, spec)
         if isinstance(target, Finding):
-            await self._tell(policy, target)
+            await self._tell(policy, target, running)
             return
         problem = await self._prepare(policy, spec, target, running)
         if problem is not None:
-            await self._tell(policy, problem)
+            await self._tell(policy, problem, running)
             return
         await self._decide(policy, spec, target, running)
 
-    async def tell(self, policy: ScalingSeen, reason: ScalingReason, message: str) -> None:
+    async def tell(self, policy: ScalingSeen, running: Running, reason: ScalingReason, message: str) -> None:
         """Say that a window came to nothing, and why."""
-        await self._tell(policy, Finding(reason, message))
+        await self._tell(policy, Finding(reason, message), running)
+
+    def _trusted(self, policy: ScalingSeen, running: Running) -> ScalingSeen:
+        """With only that of its status's memory which can be so, in the time of today's clock."""
+        now_s = self._clock.now_s()
+        running.now_ahead_s = now_s - self._clock.monotonic_s()
+        if running.ahead_s is None:
+            running.ahead_s = running.now_ahead_s
+        before = policy.status.memory
+        memory = believed(shifted(before, running.shift_s) if running.shift_s else before, now_s)
+        return policy if memory == before else replace(policy, status=policy.status.model_copy(update={"memory": memory}))
 
     async def align(self, policy: ScalingSeen, running: Running) -> None:
         """Bring pods that started or were delayed to the size that is in force, between two windows."""
-        spec, status = policy.spec, policy.status
-        if running.workload is None or spec is None or not _acts(policy, spec) or status.desired is None:
+        spec = policy.spec
+        if running.workload is None or spec is None or spec.vertical is None or not _acts(policy, spec) or running.in_force_m is None:
             return
-        await self._actor.size(running.workload, status.desired.cpu_milli, shrink=False)
+        # not what the status says: others may have written there
+        await self._actor.size(running.workload, min(running.in_force_m, spec.vertical.max_cpu_milli), shrink=False)
 
     async def look(self, policy: ScalingSeen, running: Running) -> None:
         """Between two windows: raise CPU in place where more arrives than fits. Everything else waits for the window's end."""
+        policy = self._trusted(policy, running)
         spec, reader, workload = policy.spec, running.reader, running.workload
         if spec is None or reader is None or workload is None or not looks(policy, spec):
             return
@@ -180,6 +209,7 @@ class WindowRunner:
             running.judge = judge_of(running.chosen.agent, spec)
         if not same or running.reader is None:
             running.reader = WindowReader(spec, policy.namespace, shape.container, self._turns)
+            running.in_force_m = None
             running.generation = policy.generation
         return None
 
@@ -193,7 +223,7 @@ class WindowRunner:
         measured = await reader.read(self._prometheus, pods, self._clock.now_s())
         quotas = await self._quotas(policy.namespace)
         view = View(target, workload.shape, pods, measured, reader.rates, self._place(quotas), found)
-        if (intent := _intent(policy, spec, self._clock.now_s())) is not None and found is None and not policy.paused:
+        if (intent := self._intent(policy, spec, view, running)) is not None:
             log.info("finishing what a predecessor intended", extra={"fields": {"policy": policy.key, "decision": intent.number}})
             outcome = Outcome(intent, policy.status.memory, None)
         else:
@@ -205,9 +235,8 @@ class WindowRunner:
             except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
                 self._metrics.errors.labels(ScalingError.AGENT).inc()
                 log.exception("an agent failed", extra={"fields": {"policy": policy.key, "agent": spec.agent.kind}})
-                await self._tell(
-                    policy, Finding(ScalingReason.AGENT_UNAVAILABLE, f"{spec.agent.kind} failed: {type(error).__name__}: {error}")
-                )
+                why = f"{spec.agent.kind} failed: {type(error).__name__}: {error}"
+                await self._tell(policy, Finding(ScalingReason.AGENT_UNAVAILABLE, why), running)
                 return
             self._count(outcome, spec)
             self._learn(running.judge, taught)
@@ -219,23 +248,52 @@ class WindowRunner:
     async def _carry_out(self, policy: ScalingSeen, spec: ScalingPolicySpec, view: View, outcome: Outcome, running: Running) -> Outcome:
         """Write the intent down, act, write what was done; what became of it."""
         found = view.conflict
+        if outcome.changes and not outcome.decision.mac:
+            outcome = replace(outcome, decision=self._keys.sign(policy, outcome.decision))
         sizes = sizing(view.pods, view.shape, outcome.decision.applied.cpu_milli, self._clock.now_s())
         finding = Finding(outcome=outcome, conflict=found, pods=sizes.counts, current=current_size(view), chosen=_shown(running))
-        written = await self._tell(policy, finding)
+        written = await self._tell(policy, finding, running)
         back = outcome.memory.rolled_back
         if written is not None and back is not None and back != policy.status.memory.rolled_back:
             self._metrics.rollbacks.inc()
             log.warning("the rule takes over", extra={"fields": {"policy": policy.key, "why": back.message}})
         workload = running.workload
-        if written is None or workload is None or found is not None or policy.paused or spec.mode != "Active" or outcome.held is not None:
+        if written is None or workload is None or found is not None or policy.paused or spec.mode != "Active":
+            running.in_force_m = None
             return outcome
+        if outcome.held is not None:
+            running.in_force_m = current_size(view).cpu_milli if running.in_force_m is None else running.in_force_m
+            return outcome
+        running.in_force_m = outcome.decision.applied.cpu_milli
         done = await self._actor.act(outcome, workload, vertical=spec.vertical is not None)
         if done is not outcome:
+            abandoned = done.decision.phase == DecisionPhase.ABANDONED
+            running.in_force_m = (current_size(view) if abandoned else done.decision.applied).cpu_milli
             stopped = done.decision.phase == DecisionPhase.ABANDONED or done.decision.masked != outcome.decision.masked
             if running.judge is not None and stopped:
                 running.judge.hindered()
-            await self._tell(written, replace(finding, outcome=done))
+            done = replace(done, decision=done.decision.model_copy(update={"mac": ""}))  # of intents only
+            if await self._tell(written, replace(finding, outcome=done), running) is not None:
+                running.finished = outcome.decision.mac
         return done
+
+    def _intent(self, policy: ScalingSeen, spec: ScalingPolicySpec, view: View, running: Running) -> LastDecision | None:
+        """What a predecessor was about to do for this very spec, if it was one of ours and may still be done."""
+        last, now_s = policy.status.last_decision, self._clock.now_s()
+        if last is None or last.phase != DecisionPhase.INTENDED or policy.status.observed_generation != policy.generation:
+            return None
+        if spec.mode != "Active" or view.conflict is not None or policy.paused or (last.mac and last.mac == running.finished):
+            return None
+        found = self._keys.doubt(policy, last)
+        if found is None and too_old(last, spec, now_s, running.shift_s):
+            found = IntentResult.OLD
+        if found is None and not allowed_now(spec, policy.status.memory, last, view, now_s):
+            found = IntentResult.NOT_ALLOWED
+        self._metrics.intents.labels(found or IntentResult.FINISHED).inc()
+        if found is not None:
+            fields = {"policy": policy.key, "decision": last.number, "why": str(found)}
+            log.warning("an intent in a status is not obeyed: decided anew", extra={"fields": fields})
+        return last if found is None else None
 
     async def _noticed(self, policy: ScalingSeen, spec: ScalingPolicySpec, target: Target) -> ScalingSeen:
         """With a note in memory if somebody else set the number of pods since our last step."""
@@ -274,7 +332,7 @@ class WindowRunner:
             # then only the API server's refusals tell
             return ()
 
-    async def _tell(self, policy: ScalingSeen, finding: Finding) -> ScalingSeen | None:
+    async def _tell(self, policy: ScalingSeen, finding: Finding, running: Running) -> ScalingSeen | None:
         """Write the status if it differs, then its Events; None if the policy changed meanwhile."""
         status = status_of(policy, finding, self._clock.now_s())
         if status == policy.status:
@@ -282,6 +340,7 @@ class WindowRunner:
         written = await self._hands.write(policy, status)
         if written is None:
             return None
+        running.ahead_s = running.now_ahead_s  # what it remembers is in this time now
         self._on_written(written)
         for event in events(policy, status):
             await self._writer.write_event(event)
@@ -337,17 +396,3 @@ def _acts(policy: ScalingSeen, spec: ScalingPolicySpec) -> bool:
     free = any(c.type == "Conflict" and c.status == "False" for c in status.conditions)
     active = spec.mode == "Active" and spec.vertical is not None and not policy.paused and not policy.deleting
     return active and settled and free and status.observed_generation == policy.generation
-
-
-def _intent(policy: ScalingSeen, spec: ScalingPolicySpec, now_s: float) -> LastDecision | None:
-    """What a predecessor was about to do for this very spec, unless it is too old."""
-    last = policy.status.last_decision
-    if (
-        last is None
-        or last.phase != DecisionPhase.INTENDED
-        or policy.status.observed_generation != policy.generation
-        or spec.mode != "Active"
-    ):
-        return None
-    age_s = now_s - (timestamp_s(last.at) or 0.0)
-    return last if age_s <= INTENT_LIVES_WINDOWS * spec.interval_seconds else None

@@ -289,3 +289,30 @@ def test_a_wall_clock_that_jumps_ends_no_lease() -> None:
     bound = binder.bind()
     clock.ahead_s = 3600.0
     assert binder.renew(bound)["expiresAt"] == 1e9 + 10
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+def test_a_wall_clock_that_is_set_by_two_hours_ends_no_lease_and_keeps_none(step_s: float) -> None:
+    binder = Binder()
+    bound = binder.bind()
+    binder.clock.set_forward(step_s)
+    binder.clock.advance(9)
+    bound = binder.renew(bound)
+    binder.clock.advance(9)
+    binder.streams.tick()
+    assert len(binder.streams.ledger.open) == 1
+    binder.clock.advance(2)
+    binder.streams.tick()
+    assert len(binder.streams.ledger.open) == 0
+
+
+def test_after_a_restart_with_a_clock_set_back_a_lease_of_before_ends_when_it_was_meant_to() -> None:
+    first = Binder()
+    bound = first.bind()
+    first.clock.advance(11)
+    told_s = first.streams.now_s()
+    first.clock.set_forward(-7200.0)
+    second = Binder(first.clock, recover=True)
+    second.streams.keep_time(told_s, None)  # nobody watched: it is as late as was told, or later
+    with refused("lease-expired"):
+        second.renew(bound)

@@ -69,6 +69,41 @@ async def held_by(client: KubeClient, binder: Binder) -> AsyncGenerator[None]:
             await holding
 
 
+def note_of(server: FakeApiServer) -> str:
+    return str(server.leases[site_lease.lease_name("edge")]["metadata"]["annotations"]["tiphys.io/note"])
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+async def test_a_successor_whose_clock_differs_by_two_hours_goes_on_with_the_leases_that_are_out(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    monkeypatch.setattr(site_lease, "_RETRY_S", 0.02)
+    clock = ManualClock()
+    first = Binder(clock)
+    clock.set_forward(step_s)
+    second = Binder(clock)
+    for binder in (first, second):
+        binder.streams.stand_by()
+    async with FakeApiServer() as server, server.client() as client:
+        async with held_by(client, first):
+            waiting = asyncio.create_task(hold_site(client, second.streams, "me", clock))
+            bound = first.bind()
+            await asyncio.sleep(1.3)  # whoever stands by looks twice a second
+        try:
+            await until_active(second, True)
+            assert second.renew(bound)["id"] == bound["id"], "it has not expired"
+            assert abs(second.streams.now_s() - first.streams.now_s()) < 2, "and ends when it was meant to"
+        finally:
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+
+
+@pytest.mark.parametrize("note", ["", "@", "0.9", "nan@nan", "0.9@1e300", "2@-5", "x@y", "0.5@inf"])
+def test_a_note_that_nobody_of_us_wrote_tells_no_time(note: str) -> None:
+    assert site_lease._told(note)[1] is None
+
+
 async def test_a_successor_gives_away_what_its_predecessor_promised_to_have_left_and_nothing_without_a_promise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,7 +116,7 @@ async def test_a_successor_gives_away_what_its_predecessor_promised_to_have_left
         async with held_by(client, first):
             assert first.fill()
             async with asyncio.timeout(DEADLINE_S):
-                while "annotations" not in server.leases[site_lease.lease_name("edge")]["metadata"]:  # noqa: ASYNC110 - nobody tells
+                while note_of(server).startswith("@"):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.01)
         async with held_by(client, second):
             assert second.fill(), "a tenth of everything is certainly free"

@@ -16,6 +16,7 @@ from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.hands import Hands
+from tiphys_operator.scaling.intents import IntentKeys
 from tiphys_operator.scaling.reach import Reach
 from tiphys_operator.scaling.seen import scaling_seen
 from tiphys_operator.scaling.transition_log import TransitionLog
@@ -146,7 +147,9 @@ class Prometheus:
 class Life:
     """One operator process: everything in it is lost when it ends."""
 
-    def __init__(self, kube: Kube, clock: ManualClock, prometheus: Prometheus, reach: Reach | None = None) -> None:
+    def __init__(
+        self, kube: Kube, clock: ManualClock, prometheus: Prometheus, reach: Reach | None = None, keys: IntentKeys | None = None
+    ) -> None:
         client, self.metrics = cast("KubeClient", kube), OperatorMetrics()
         self.kube, self.cluster = kube, ScalingCluster()
         self.writer = Unfenced(client, self.metrics)
@@ -155,7 +158,7 @@ class Life:
         self.shelf, self.log = AgentShelf(client, "tiphys-system", None, clock), TransitionLog()
         self.runner = WindowRunner(
             hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.shelf, self.log, self.cluster.put_policy,
-            reach or Reach("tiphys-system"),
+            reach or Reach("tiphys-system"), keys or IntentKeys(),
         )  # fmt: skip
         self.running = Running()
 
@@ -179,9 +182,11 @@ class World:
     def __init__(self, **spec: Any) -> None:
         self.clock = ManualClock(NOW_S)
         self.kube, self.prometheus = Kube(**spec), Prometheus(self.clock)
+        self.keys = IntentKeys()
+        """All lives have the same, as from one Secret."""
 
     def life(self) -> Life:
-        return Life(self.kube, self.clock, self.prometheus)
+        return Life(self.kube, self.clock, self.prometheus, keys=self.keys)
 
     @property
     def status(self) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from tiphys_models.api.scaling_status import Blocked, ScalingMemory, Size
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.registry import agent_names, make_agent
 from tiphys_models.scaling.seen import Seen
+from tiphys_operator.scaling.believed import BLOCKED_MAX_S
 from tiphys_operator.scaling.conflicts import Conflict
-from tiphys_operator.scaling.decide import BLOCKED_FIRST_S, BLOCKED_MAX_S, Outcome, View, block, decide_window, refused
+from tiphys_operator.scaling.decide import BLOCKED_FIRST_S, Outcome, View, block, decide_window, refused
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen

@@ -1,0 +1,79 @@
+"""What of a status's memory can be so at all, in today's time. Pure.
+
+Anybody who may write statuses, and any version, may have put anything there. Whatever it says may delay a move for as long as our own
+entries may, and no longer; what no operator of ours would write counts for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_status import Blocked, LimitsMemory, Remembered, ScalingMemory
+
+BLOCKED_MAX_S = 1800.0
+"""A move that failed waits for so long at most."""
+MOVES = frozenset({"replicas-up", "replicas-down", "cpu-up", "cpu-down"})
+_REASONS = frozenset(map(str, MaskReason))
+_TRIES_MAX = 32
+_VALUE_MAX = 2**31
+_CPU_MAX_US = 10**9
+"""A thousand seconds of CPU for one request."""
+
+
+def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
+    """The same memory, or what is left of it."""
+    cpu_us = memory.request_cpu_microseconds
+    return memory.model_copy(
+        update={
+            "replicas": _limits(memory.replicas, now_s),
+            "cpu": _limits(memory.cpu, now_s),
+            "request_cpu_microseconds": cpu_us if cpu_us is not None and 0 < cpu_us <= _CPU_MAX_US else None,
+            "blocked": list(_blocked(memory.blocked, now_s)),
+            # from the future, it would keep us from acting for ever
+            "overridden": [at for at in memory.overridden if math.isfinite(at) and at <= now_s],
+        }
+    )
+
+
+def shifted(memory: ScalingMemory, by_s: float) -> ScalingMemory:
+    """The same memory after the clock was set forward by so much: what has lasted for a minute has still lasted for a minute."""
+
+    def limits(found: LimitsMemory) -> LimitsMemory:
+        moved = {name: [_at(m, m.at + by_s) for m in getattr(found, name)] for name in ("lowest", "highest", "changes")}
+        return found.model_copy(update=moved)
+
+    back = memory.rolled_back
+    return memory.model_copy(
+        update={
+            "replicas": limits(memory.replicas),
+            "cpu": limits(memory.cpu),
+            "blocked": [b.model_copy(update={"until": round(b.until + by_s, 3)}) for b in memory.blocked],
+            "overridden": [round(at + by_s, 3) for at in memory.overridden],
+            "rolled_back": None if back is None else back.model_copy(update={"at": round(back.at + by_s, 3)}),
+        }
+    )
+
+
+def _limits(found: LimitsMemory, now_s: float) -> LimitsMemory:
+    marks = {name: _marks(getattr(found, name), now_s) for name in ("lowest", "highest", "changes")}
+    return found.model_copy(update=marks)
+
+
+def _marks(marks: Iterable[Remembered], now_s: float) -> list[Remembered]:
+    # what claims to come is taken for what has just been: it holds for one window, as anything may
+    return [m if m.at <= now_s else _at(m, now_s) for m in marks if math.isfinite(m.at) and abs(m.value) <= _VALUE_MAX]
+
+
+def _at(mark: Remembered, at_s: float) -> Remembered:
+    return mark.model_copy(update={"at": round(at_s, 3)})
+
+
+def _blocked(entries: Iterable[Blocked], now_s: float) -> Iterable[Blocked]:
+    for entry in entries:
+        if entry.move not in MOVES or entry.reason not in _REASONS or not math.isfinite(entry.until):
+            continue
+        until, tries = min(entry.until, round(now_s + BLOCKED_MAX_S, 3)), min(entry.tries, _TRIES_MAX)
+        same = until == entry.until and tries == entry.tries
+        yield entry if same else entry.model_copy(update={"until": until, "tries": tries})
