@@ -182,7 +182,7 @@ def targets() -> Iterator[Case]:
     used = {"hard": {"requests.cpu": "1e400"}, "used": {"requests.cpu": "10e399", "pods": "1e18"}}
     yield Case("a quota without an end", (Step(quota), _status(quota, used)))
     limits = {"limits": [{"type": "Container", "max": {"cpu": "1e400"}, "min": {"cpu": "1n"}}]}
-    yield Case("a LimitRange without an end", (Step(_obj("v1", "LimitRange", "absurd-range", SHOP, spec=limits)),))
+    yield Case("a LimitRange without an end", (Step(_obj("v1", "LimitRange", "absurd-range", SHOP, spec=limits)),), restores=True)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
     hpa = _obj("autoscaling/v2", "HorizontalPodAutoscaler", "absurd-hpa", SHOP, spec={"scaleTargetRef": target, "maxReplicas": 2**31 - 1})
     yield Case("an HPA of something else", (Step(hpa), _status(hpa, {"desiredReplicas": 2**31 - 1, "lastScaleTime": FAR})), restores=True)

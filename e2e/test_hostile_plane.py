@@ -227,8 +227,7 @@ def _oddities(plane: Plane) -> float:
     total = 0.0
     for url in (plane.services.status_url, plane.operator_status_url, plane.binder_status_url):
         metrics = Metrics.parse(fetch(f"{url}/metrics", 5.0)[1].decode())
-        total += metrics.total("tiphys_extender_watch_errors_total", reason="odd-object")
-        total += metrics.total("tiphys_operator_odd_objects_total")
+        total += sum(metrics.total(f"tiphys_{part}_odd_objects_total") for part in ("extender", "binder", "operator"))
     return total
 
 

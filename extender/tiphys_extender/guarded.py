@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tiphys_extender.metrics import Metrics
+from tiphys_models.domain.oddities import OddityBook, name_of
 
 _log = logging.getLogger(__name__)
 _REMEMBERED = 1_000
@@ -31,10 +32,14 @@ class Guarded:
     def __init__(self, kind: str, sink: CountingSink, metrics: Metrics) -> None:
         self._kind, self._sink, self._metrics = kind, sink, metrics
         self._said: dict[str, str] = {}
+        self._oddities = OddityBook()
 
     def put(self, obj: dict[str, Any]) -> None:
-        """Added or changed."""
+        """Added or changed. What is odd about an object that was taken all the same is said, once."""
         self._try(self._sink.put, obj)
+        if words := self._oddities.news(obj):
+            self._metrics.odd_objects.labels(self._kind).inc()
+            _log.warning("object is odd", extra={"fields": {"kind": self._kind, "object": name_of(obj), "oddities": ", ".join(words)}})
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted."""

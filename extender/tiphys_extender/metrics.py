@@ -98,6 +98,7 @@ class Metrics:
         self.routes = {mode: routes.labels(mode) for mode in MODES}
         self.invalid_policies = gauge("invalid_policies", "Policy objects that cannot be obeyed.")
         self.certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "End of the served certificate; 0 without TLS.")
+        self.odd_objects = counter("odd_objects_total", "Objects that were taken although something about them is absurd.", "kind")
         kept = gauge("kept_entries", "Entries held of what would otherwise grow for ever.", "store")
         self.kept = {store: kept.labels(store) for store in STORES}
         evicted = counter("evicted_entries_total", "Entries let go because a store was full, least recently used first.", "store")

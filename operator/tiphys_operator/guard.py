@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from tiphys_models.clients.leases import LeaseLost
 from tiphys_models.clients.reflector import Sink
 from tiphys_models.domain.errors import Unavailable
+from tiphys_models.domain.oddities import OddityBook, name_of
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +78,12 @@ class ObjectGuard:
         self._errors = Counter(
             "tiphys_operator_object_errors", "Steps on one object that it made fail; all others go on.", ["kind"], registry=registry
         )
+        self._odd = Counter(
+            "tiphys_operator_odd_objects", "Objects that were taken although something about them is absurd.", ["kind"], registry=registry
+        )
         for kind in KINDS:
             self._errors.labels(kind)
+        self._oddities: dict[str, OddityBook] = {}
         self._said: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     @contextlib.contextmanager
@@ -92,6 +97,12 @@ class ObjectGuard:
     def over_object(self, kind: str, obj: Mapping[str, Any]) -> contextlib.AbstractContextManager[Trip]:
         """The same for an object as the API server sends it."""
         return self.over(kind, *named(obj))
+
+    def look(self, kind: str, obj: Mapping[str, Any]) -> None:
+        """Say, once, what is odd about an object that was taken all the same."""
+        if words := self._oddities.setdefault(kind, OddityBook()).news(obj):
+            self._odd.labels(kind).inc()
+            log.warning("object is odd", extra={"fields": {"kind": kind, "object": name_of(obj), "oddities": ", ".join(words)}})
 
     def tripped(self, kind: str, name: str, version: str, message: str) -> None:
         """Count it, and say it unless it was said of this version."""
@@ -124,6 +135,7 @@ class GuardedSink:
         """An object was added or changed."""
         with self._guard.over_object(self._kind, obj):
             self._sink.put(obj)
+        self._guard.look(self._kind, obj)
 
     def drop(self, obj: dict[str, Any]) -> None:
         """An object was deleted."""

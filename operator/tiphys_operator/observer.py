@@ -69,6 +69,7 @@ class Observer:
         async for obj in self._all(POLICIES_PATH):
             with self._guard.over_object(PolicySeen.kind, obj):
                 policies.append(policy_seen(obj))
+            self._guard.look(PolicySeen.kind, obj)
         models = await asyncio.to_thread(self._shelf.scan)
         shipped = await asyncio.to_thread(self._shipped.scan)
         learned = await self._models()
@@ -94,6 +95,7 @@ class Observer:
             async for obj in self._all(MODELS_PATH):
                 with self._guard.over_object(ModelSeen.kind, obj):
                     found.append(model_seen(obj))
+                self._guard.look(ModelSeen.kind, obj)
             return tuple(found)
         except ApiError as error:
             if error.status not in (

@@ -37,7 +37,9 @@ class Hands:
     async def target(self, namespace: str, kind: str, name: str) -> Target | None:
         """What is there now; None if it does not exist."""
         try:
-            return target_of(await self._client.get(_path(namespace, kind, name)), kind)
+            workload = await self._client.get(_path(namespace, kind, name))
+            self._metrics.objects.look(kind, workload)
+            return target_of(workload, kind)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
@@ -54,7 +56,10 @@ class Hands:
 
     async def quotas(self, namespace: str) -> list[dict[str, Any]]:
         """ResourceQuotas of a namespace."""
-        return await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
+        found = await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
+        for quota in found:
+            self._metrics.objects.look("ResourceQuota", quota)
+        return found
 
     async def write(self, policy: ScalingSeen, status: ScalingPolicyStatus) -> dict[str, Any] | None:
         """The object with its new status; None if it changed meanwhile."""
