@@ -12,6 +12,9 @@ from tiphys_models.domain.quantity import timestamp_s
 
 _MIB = 2**20
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
+_MOST_CORES, _MOST_RAM_MIB = 4_096.0, 64.0 * 2**20
+"""Twice the largest machines there are: planners step through the time that work takes, and absurd work would take them for ever."""
+_LONGEST_S, _CLOCKS_S = 366 * 86_400.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ def live_node(obj: Mapping[str, Any]) -> LiveNode:
     return LiveNode(
         name=facts.name,
         instance_type=facts.instance_type,
-        cores=facts.cpu_milli / 1000,
-        ram_mib=facts.memory_bytes / _MIB,
+        cores=min(facts.cpu_milli / 1000, _MOST_CORES),
+        ram_mib=min(facts.memory_bytes / _MIB, _MOST_RAM_MIB),
         labels=dict((obj.get("metadata") or {}).get("labels") or {}),
         usable=facts.schedulable and not tainted and not empty,
     )
@@ -77,9 +80,9 @@ def live_pod(obj: Mapping[str, Any], now_s: float) -> LivePod:
     """From a pod as the API server sends it; a pod that ended without saying when ended now."""
     facts = pod_facts(obj)
     metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
-    created_s = timestamp_s(metadata.get("creationTimestamp")) or now_s
+    created_s = _near(timestamp_s(metadata.get("creationTimestamp")) or now_s, now_s)
     ended = [timestamp_s(((c.get("state") or {}).get("terminated") or {}).get("finishedAt")) for c in status.get("containerStatuses") or ()]
-    finished_s = max((e for e in ended if e is not None), default=now_s) if facts.finished else None
+    finished_s = _near(max((e for e in ended if e is not None), default=now_s), now_s) if facts.finished else None
     return LivePod(
         uid=facts.uid,
         namespace=facts.namespace,
@@ -87,14 +90,19 @@ def live_pod(obj: Mapping[str, Any], now_s: float) -> LivePod:
         labels=dict(metadata.get("labels") or {}),
         node=facts.node,
         scheduler_name=facts.scheduler_name,
-        cores=facts.cpu_milli / 1000,
-        ram_mib=facts.memory_bytes / _MIB,
+        cores=min(facts.cpu_milli / 1000, _MOST_CORES),
+        ram_mib=min(facts.memory_bytes / _MIB, _MOST_RAM_MIB),
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         of_machine=facts.from_daemon_set,
         created_s=created_s,
-        scheduled_s=facts.scheduled_s,
+        scheduled_s=_near(facts.scheduled_s, now_s) if facts.scheduled_s is not None else None,
         finished_s=finished_s,
     )
+
+
+def _near(at_s: float, now_s: float) -> float:
+    """A kubelet's time, or that of whoever may write a status: at most a year ago, and no further ahead than clocks may differ."""
+    return max(now_s - _LONGEST_S, min(at_s, now_s + _CLOCKS_S))
 
 
 class NodeSink:

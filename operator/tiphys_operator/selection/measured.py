@@ -22,6 +22,8 @@ from tiphys_operator.selection.memory import Memory, Profile
 
 TASKS_MAX = 200
 """Waiting and expected pods of one interval; planners' times grow with them, and what is beyond waits for the next."""
+_HORIZON = 200
+"""Intervals: a task that takes longer counts as that long, because outlooks step through every interval to the last end."""
 _POOLS_MAX = 63
 _LEAST_CORES = 0.1
 
@@ -72,24 +74,31 @@ def measure(
     running, waiting = list[_Task](), list[_Task]()
     bound: dict[tuple[str, str], int] = {}
     busy = np.zeros(len(hosts))
+    most_cores = max((nodes[name].cores for name in hosts), default=0.0)
+    most_ram_mib = max((nodes[name].ram_mib for name in hosts), default=0.0)
+    longest_s = _HORIZON * interval_s
     for pod in sorted(pods, key=lambda p: (p.created_s, p.uid)):
         if pod.finished_s is not None or pod.of_machine:
             continue
         profile = memory.profiles.get(pod.function)
         age_s = max(now_s - pod.created_s, 0.0)
         if not pod.node:
-            if mine(pod):
-                waiting.append(_task(pod.function, profile, pod.cores, pod.ram_mib, pod.node_selector, sla_factor, age_s))
+            # what no node could hold waits in vain, whatever is planned
+            if mine(pod) and pod.cores <= most_cores and pod.ram_mib <= most_ram_mib:
+                waiting.append(_task(pod.function, profile, pod.cores, pod.ram_mib, pod.node_selector, sla_factor, age_s, longest_s))
             continue
         bound[pod.function, pod.node] = bound.get((pod.function, pod.node), 0) + 1
         if pod.node in index:
             host = index[pod.node]
             done_s = max(now_s - (pod.scheduled_s if pod.scheduled_s is not None else now_s), 0.0)
-            busy[host] += pod.cores
-            running.append(_task(pod.function, profile, pod.cores, pod.ram_mib, pod.node_selector, sla_factor, age_s, host, done_s))
+            # it cannot have more than its node: the kubelet would not run it
+            cores, ram_mib = min(pod.cores, nodes[pod.node].cores), min(pod.ram_mib, nodes[pod.node].ram_mib)
+            busy[host] += cores
+            running.append(_task(pod.function, profile, cores, ram_mib, pod.node_selector, sla_factor, age_s, longest_s, host, done_s))
     expected = [
-        _task(name, profile, profile.cores, profile.ram_mib, profile.selector, sla_factor, 0.0)
+        _task(name, profile, profile.cores, profile.ram_mib, profile.selector, sla_factor, 0.0, longest_s)
         for name, profile in sorted(memory.profiles.items())
+        if profile.cores <= most_cores and profile.ram_mib <= most_ram_mib
         for _ in range(math.ceil(profile.arrivals) if profile.arrivals else 0)
     ]
     tasks = [*waiting, *expected][:TASKS_MAX]
@@ -153,9 +162,9 @@ def slots(found: Measured, plan: Plan, most_nodes: int, most_functions: int, mos
 
 def _task(
     function: str, profile: Profile | None, cores: float, ram_mib: float, selector: Wanted, sla_factor: int, age_s: float,
-    host: int = UNPLACED, ran_s: float = 0.0,
+    longest_s: float, host: int = UNPLACED, ran_s: float = 0.0,
 ) -> _Task:  # fmt: skip
-    seconds, wide = run_s(profile), max(cores, _LEAST_CORES)
+    seconds, wide = min(run_s(profile), longest_s), max(cores, _LEAST_CORES)
     return _Task(function, seconds * wide, age_s, sla_factor * seconds + 1.0, ram_mib, cores * 1000, selector, host, ran_s * wide)
 
 

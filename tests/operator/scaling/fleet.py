@@ -11,6 +11,7 @@ from tests.operator.scaling.harness import Kube, Life, World
 from tests.operator.scaling.small import NOW_S, pod_object
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.domain.quantity import rfc3339
+from tiphys_operator.scaling.intents import IntentKeys
 
 SCRAPE_S = 5
 CPU_MS = 2.0
@@ -120,7 +121,7 @@ class Fleet(World):
 
     def __init__(self, shape: str, pods: int = 8, rate: float = 40.0, **spec: Any) -> None:
         preset, told = SHAPES[shape]
-        self.clock = ManualClock(NOW_S - 600)
+        self.clock, self.keys = ManualClock(NOW_S - 600), IntentKeys()
         objective = {"latencyMilliseconds": 400, "metrics": {"preset": preset} | spec.pop("metrics", {})}
         self.kube = Kube(replicas=pods, **({"objective": objective} | spec))
         self.kube.pods = {}
