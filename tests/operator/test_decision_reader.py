@@ -294,16 +294,20 @@ async def test_what_nobody_foresaw_in_one_log_is_counted_and_the_loop_turns(
 ) -> None:
     token, registry, beats = tmp_path / "token", CollectorRegistry(), Heartbeats(ManualClock())
     token.write_text("one")
-    extender.body = b'{"first": 1, "last": 1, "lost": 0, "items": ["no object"]}'
+    extender.status = 500
+
+    def trip() -> None:
+        raise ZeroDivisionError
+
     reading = DecisionReader(
-        extender.url, token, ManualClock(), on_error=lambda: None, on_lost=lambda _: None, guard=ObjectGuard(registry), beats=beats
+        extender.url, token, ManualClock(), on_error=trip, on_lost=lambda _: None, guard=ObjectGuard(registry), beats=beats
     )
     async with reading as opened:
         running = asyncio.create_task(opened.run(0.02))
         async with asyncio.timeout(5):
             while (registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "DecisionLog"}) or 0) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            extender.body, extender.log = None, [decision(1)]
+            extender.status, extender.log = 200, [decision(1)]
             while not opened.pending():  # noqa: ASYNC110 - the loop under test has no event of ours
                 await asyncio.sleep(0.01)
         assert not running.done()
