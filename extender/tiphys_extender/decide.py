@@ -251,8 +251,8 @@ def _judge(
     reads_nodes = name in READS_NODES
     if reads_nodes and 2 * fresh.count < candidates:
         return FallbackReason.READINGS_MISSING
-    if isinstance(policy, FaaSRank) and policy.reads_profiles and not world.state.has_profiles:
-        return FallbackReason.PROFILES_MISSING
+    if isinstance(policy, FaaSRank) and policy.reads_profiles and (gap := world.state.profile_gap(request.function)) is not None:
+        return FallbackReason(gap)
     if not in_time():
         raise OutOfTime
     try:

@@ -86,7 +86,10 @@ class PodSink:
         node = (obj.get("spec") or {}).get("nodeName")
         if node:  # a short run may be over before its bind was shown
             self._decisions.bound(metadata["uid"], node)
-        self._world.state.finished(metadata["uid"])
+        if metadata.get("deletionTimestamp"):
+            self._world.state.finished(metadata["uid"])
+        else:  # nobody wanted it gone: it has run to its end
+            self._world.state.ran(metadata["uid"], self._clock.now_s())
 
     def listed(self, uids: set[str]) -> None:
         """Bound pods that are not in the list are gone."""

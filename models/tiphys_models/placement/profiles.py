@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile, filled
 from tiphys_models.placement.table import grown
+
+
+class ProfileGap(StrEnum):
+    """Why a policy that reads profiles cannot judge the calls of a function. Values are reasons of `api.reasons.FallbackReason`."""
+
+    NO_PROFILES = "profiles-missing"
+    FUNCTION_WITHOUT = "function-without-profile"
+    CONTRADICTED = "profile-contradicted"
 
 
 class Profiles:
@@ -30,6 +39,10 @@ class Profiles:
         """Reported of the function of that row."""
         self._rows[row] = profile.as_row()
         self._filled, self.any = None, True
+
+    def has(self, row: int) -> bool:
+        """Whether anything was reported of the function of that row."""
+        return bool(self._rows[row, 0] == self._rows[row, 0])  # NaN is not itself; rows are reported whole
 
     def of(self, row: int) -> FunctionProfile | None:
         """None if nothing was reported."""

@@ -22,7 +22,8 @@ from tiphys_models.features.calls import CallTable, FunctionProfile, OpenCalls
 from tiphys_models.features.readings import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
-from tiphys_models.placement.profiles import Profiles
+from tiphys_models.placement.profiles import ProfileGap, Profiles
+from tiphys_models.placement.runs import RunTimes
 from tiphys_models.placement.starts import StartTimes
 from tiphys_models.placement.table import UNKNOWN, NodeTable
 
@@ -80,6 +81,7 @@ class PlacementState:
         self._idle = IdleInstances(self.nodes)
         self._calls = CallTable()
         self._profiles = Profiles()
+        self._runs = RunTimes()
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ class PlacementState:
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
         if facts.finished:
-            self.finished(facts.uid)
+            self.ran(facts.uid, now_s)
         elif facts.node:
             self.bound(facts, now_s)
         self._starts.learn(facts)
@@ -159,6 +161,13 @@ class PlacementState:
                 expires_s,
             )
         )
+
+    def ran(self, uid: str, now_s: float) -> None:
+        """A pod, or call, ran on its node to its end, which is now; how long it took is remembered of its function."""
+        placement = self._placements.get(uid)
+        if placement is not None and placement.in_flight and uid not in self._reserved:
+            self._runs.learn(placement.function, now_s - placement.at_s, self.profile(placement.function))
+        self.finished(uid)
 
     def finished(self, uid: str) -> None:
         """A pod is done, deleted, or its reservation is withdrawn."""
@@ -253,12 +262,17 @@ class PlacementState:
         """What calls of these functions are like alone on a node, as runtimes report it."""
         for name, profile in profiles.items():
             self._profiles.put(self._function(name).index, profile)
+        self._runs.compare(profiles)
         self.nodes.touch_all()
 
-    @property
-    def has_profiles(self) -> bool:
-        """Whether anything was reported of any function."""
-        return self._profiles.any
+    def profile_gap(self, function: str) -> ProfileGap | None:
+        """Why a policy that reads profiles cannot judge calls of this function; None if it can."""
+        if not self._profiles.any:
+            return ProfileGap.NO_PROFILES
+        known = self._functions.get(function)
+        if known is None or not self._profiles.has(known.index):
+            return ProfileGap.FUNCTION_WITHOUT
+        return ProfileGap.CONTRADICTED if self._runs.contradict(function) else None
 
     def profile(self, function: str) -> FunctionProfile | None:
         """What was reported of a function; None if nothing was."""
