@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
-from tests.builders import pod, policy_object
+from tests.builders import pod, policy_object, request
 from tests.extender.harness import Extender
+from tiphys_extender.explain import explain
 from tiphys_extender.watches import PodSink
 from tiphys_models.api.reasons import FallbackReason
 from tiphys_models.artifacts.shipped import WEIGHTS
 from tiphys_models.domain.clock import ManualClock
 from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.features.outlook import INPUT_NAMES
 from tiphys_models.placement.profiles import ProfileGap
 from tiphys_models.placement.runs import ENOUGH
+from tiphys_models.policies.faasrank import FaaSRank
+from tiphys_models.policies.registry import PolicyName
 
 SHIPPED = policy_object("learned", mode="Active", policy="faasrank", model="faasrank")
 PROFILE = FunctionProfile(2.0, 5.0, 4.0, 8.0, 2.0)
@@ -95,3 +100,41 @@ def test_pods_that_were_deleted_or_never_seen_to_run_say_nothing_about_how_long_
 
 def test_what_the_state_says_of_a_function_are_reasons_that_are_counted() -> None:
     assert {str(gap) for gap in ProfileGap} <= {str(reason) for reason in FallbackReason}
+
+
+def test_explain_shows_every_input_that_the_model_read_as_it_read_it() -> None:
+    made = extender(known=PROFILE)
+    run(made, "known", 4.0, 2)
+    made.state.put_pod(pod("other", function="default/known", node="n2"), made.clock.now_s())
+    policy = made.models.policy(PolicyName.FAASRANK, "faasrank", "Active")
+    assert isinstance(policy, FaaSRank)
+    made.ask("why", function="known")
+    detail = made.decisions.detail(made.decisions.last)
+    assert detail is not None
+    raw = policy.score_inputs(detail.seen.features())
+    made.state.decided(request("later", function="default/known"), "n0", made.clock.now_s())  # what comes later changes nothing
+    answer = explain(made.decisions, made.decisions.of_uid("why"), 0.0)
+    features = answer["features"]
+    assert len(features) == 3
+    assert all(list(inputs) == list(INPUT_NAMES) and len(inputs) == 42 for inputs in features.values())
+    assert {node: inputs["same_inflight"] for node, inputs in features.items()} == {node: float(node == "n2") for node in features}
+    assert features[answer["would"]]["parallelism"] == pytest.approx(2.0 / 8)
+    assert [score["raw"] for score in answer["scores"][:3]] == pytest.approx(raw.tolist(), rel=1e-5)
+    orjson.dumps(answer)
+
+
+def test_explain_shows_inputs_beside_nodes_that_nobody_knows() -> None:
+    made = extender(known=PROFILE)
+    made.ask("why", names=["new", "n0", "n1"], function="known")
+    features = explain(made.decisions, made.decisions.of_uid("why"), 0.0)["features"]
+    assert set(features) == {"n0", "n1"}
+    assert features["n1"]["cpu_load_avg"] == 1.0
+    assert features["n0"]["cpu_load_avg"] == 0.0
+    assert {len(inputs) for inputs in features.values()} == {42}
+
+
+def test_where_the_fallback_decided_explain_shows_the_columns_of_the_nodes() -> None:
+    made = extender(known=PROFILE)
+    made.ask("why", function="new")
+    features = explain(made.decisions, made.decisions.of_uid("why"), 0.0)["features"]
+    assert {len(inputs) for inputs in features.values()} == {26}

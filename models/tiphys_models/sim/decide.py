@@ -92,8 +92,8 @@ def encode_seen(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArra
             idle_memory += seen.idle[other][rows] * g.functions[other].memory
         age_of_reading = t - seen.sample_s[rows]
         _add_outlook(
-            encoded, c.nodes.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.functions[f].memory, g.profiles[f],
-            open_row, age, alone, work, parallelism, memory, same,
+            encoded, c.nodes.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.functions[f].memory,
+            g.profiles[f], open_row, age, alone, work, parallelism, memory, same,
         )  # fmt: skip
     return encoded
 
