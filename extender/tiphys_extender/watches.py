@@ -18,7 +18,7 @@ from tiphys_models.api.placement_plan import PLURAL as PLANS
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.reflector import Reflector, WatchLimits
+from tiphys_models.clients.reflector import BadObject, Reflector, WatchLimits
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import InvalidInput, TiphysError, Unavailable
 from tiphys_models.domain.facts import NodeFacts, node_facts, pod_facts
@@ -317,6 +317,8 @@ class Watches:
 
 def watch_reason(error: Unavailable) -> str:
     """The fixed word for a failed list or watch."""
+    if isinstance(error, BadObject):
+        return "bad-object"
     if not isinstance(error, ApiError):
         return "unreachable"
     match error.status:
