@@ -28,8 +28,10 @@ CLUSTER_KINDS = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "FlowSchema",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
+    "PriorityLevelConfiguration",
 }
 WANTED_MODES = {
     "default",
