@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
+.PHONY: help setup lock format check unit train-test soak contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ $(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.t
 
 train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops and resumes, and plays on Ray (torch and Ray: 6 GB)
 	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/scaling tests/binding tests/cli/test_train.py -q
+
+soak: $(VENV)/.dev ## operator and extender against an API server that is slow, throttles and compacts (5 min)
+	$(BIN)/pytest tests/soak.py -q -s
 
 contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-scheduler's own Go types
 	$(BIN)/pytest e2e/test_go_contract.py -q

@@ -94,14 +94,15 @@ class PolicyWatch:
         """Begin to watch."""
         self._thread.start()
 
-    async def stop(self) -> None:
-        """End the thread; after a deadline it is left to die with the process."""
+    async def stop(self) -> bool:
+        """End the thread; whether it did. After a deadline it is left to die with the process."""
         self._stop.set()
         if self._thread.is_alive():
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(self._thread.join, _STOP_TIMEOUT_S), _STOP_TIMEOUT_S + 1)
         if self._thread.is_alive():
             log.warning("kopf did not stop within %.0f s", _STOP_TIMEOUT_S)
+        return not self._thread.is_alive()
 
     def _deliver(self, kind: str | None, obj: Mapping[str, Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the main loop is closed: nobody to wake
@@ -199,6 +200,9 @@ def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...]) -> kopf.Op
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = inactivity_s  # the API server sends a bookmark every minute
     settings.watching.chunk_size = 500
+    settings.watching.reconnect_backoff = (
+        3.0  # always the same: at the default of 0.1 s a "too old" said again and again is 20 lists a second
+    )
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = retry_delays_s  # together less than the inactivity, which cuts them off otherwise
