@@ -220,9 +220,10 @@ class Operator:
     async def _watch(self, reconciler: Reconciler) -> None:
         """kopf, made anew after a pause whenever it ends: it does so for any refusal but "later", and reconciling goes on without it."""
         backoff = Backoff(_WATCH_AGAIN_S, _WATCH_AGAIN_MAX_S)
+        seen = SeenVersions(self._clock)
         while True:
             began_s = self._clock.monotonic_s()
-            error = await self._watch_once(reconciler)
+            error = await self._watch_once(reconciler, seen)
             self._metrics.error(ErrorReason.WATCH_ENDED)
             if self._clock.monotonic_s() - began_s >= _WATCH_STEADY_S:
                 backoff.reset()
@@ -230,13 +231,11 @@ class Operator:
             fields = {"error": f"{type(error).__name__}: {error}", "pause": round(pause_s, 1)}
             log.warning("the watch ended and is made again", extra={"fields": fields})
             await asyncio.sleep(pause_s)
-            reconciler.wake()
 
-    async def _watch_once(self, reconciler: Reconciler) -> BaseException | None:
+    async def _watch_once(self, reconciler: Reconciler, seen: SeenVersions) -> BaseException | None:
         """Why kopf ended. It starts as soon as it can work: it would end for a missing CRD or verb, and we would not know why."""
         while not await self._watchable():  # noqa: ASYNC110 - others grant and install
             await asyncio.sleep(_CRD_AGAIN_S)
-        seen = SeenVersions(self._clock)
         self._health.watch = seen
 
         def deliver(kind: str | None, obj: Mapping[str, Any]) -> None:
