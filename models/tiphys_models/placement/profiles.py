@@ -40,9 +40,13 @@ class Profiles:
         self._rows[row] = profile.as_row()
         self._filled, self.any = None, True
 
-    def has(self, row: int) -> bool:
-        """Whether anything was reported of the function of that row."""
-        return bool(self._rows[row, 0] == self._rows[row, 0])  # NaN is not itself; rows are reported whole
+    def gap(self, row: int | None, *, contradicted: bool) -> ProfileGap | None:
+        """Why calls of the function of that row cannot be judged; None if they can. A function nobody has heard of has no row."""
+        if not self.any:
+            return ProfileGap.NO_PROFILES
+        if row is None or math.isnan(self._rows[row, 0]):  # profiles are reported whole
+            return ProfileGap.FUNCTION_WITHOUT
+        return ProfileGap.CONTRADICTED if contradicted else None
 
     def of(self, row: int) -> FunctionProfile | None:
         """None if nothing was reported."""

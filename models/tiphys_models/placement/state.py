@@ -267,12 +267,8 @@ class PlacementState:
 
     def profile_gap(self, function: str) -> ProfileGap | None:
         """Why a policy that reads profiles cannot judge calls of this function; None if it can."""
-        if not self._profiles.any:
-            return ProfileGap.NO_PROFILES
         known = self._functions.get(function)
-        if known is None or not self._profiles.has(known.index):
-            return ProfileGap.FUNCTION_WITHOUT
-        return ProfileGap.CONTRADICTED if self._runs.contradict(function) else None
+        return self._profiles.gap(None if known is None else known.index, contradicted=self._runs.contradict(function))
 
     def profile(self, function: str) -> FunctionProfile | None:
         """What was reported of a function; None if nothing was."""
