@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -86,8 +86,7 @@ class Ranking:
         return np.where(known[positions][:, None], self.inputs[at], np.float32(np.nan))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """Scores of the known candidates."""
 
     policy: PlacementPolicy

@@ -133,7 +133,7 @@ async def test_a_watch_error_410_is_answered_with_a_new_list(watching: Watching)
     assert not watching.watch.ended.done()
 
 
-async def test_a_watch_error_500_ends_kopf(watching: Watching) -> None:
+async def test_a_watch_error_500_ends_kopf_so_that_the_process_ends_too(watching: Watching) -> None:
     await fail_watches(watching, 500)
     await watching.until(watching.watch.ended.done)
     with pytest.raises(Exception, match="500"):
