@@ -25,7 +25,8 @@ from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.backoff import RETRY_AFTER_MAX_S, Backoff, parse_retry_after, patiently
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseOptions
-from tiphys_models.clients.reflector import BadObject, Reflector, WatchLimits
+from tiphys_models.clients.paging import Paging
+from tiphys_models.clients.reflector import BadObject, Reflector
 from tiphys_models.domain.clock import SystemClock
 from tiphys_models.domain.errors import Unavailable
 
@@ -125,7 +126,7 @@ def test_whoever_asks_patiently_waits_as_told_and_gives_up_in_time() -> None:
 # ---- storms, in a time that runs by itself ------------------------------------------------------------------------------
 
 
-class Stormy:
+class Stormy(Paging):
     """What a reflector asks of a client, from a server with 1,200 objects and a mood. Time is the loop's."""
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ class Stormy:
             self.objects[index] = obj
         self._events.append({"type": "DELETED" if gone else "ADDED", "object": obj})
 
-    async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
+    async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "", *, accept: str = "") -> dict[str, Any]:
         now_s = asyncio.get_running_loop().time()
         self.pages_s.append(now_s)
         if not token:
@@ -282,7 +283,9 @@ def test_a_page_that_fails_is_asked_for_again_and_not_the_pages_before_it() -> N
 
 def test_a_list_without_end_is_given_up() -> None:
     class Endless(Stormy):
-        async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
+        list_s = 100.0
+
+        async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "", *, accept: str = "") -> dict[str, Any]:
             self.pages_s.append(asyncio.get_running_loop().time())
             await asyncio.sleep(1)
             return {"metadata": {"resourceVersion": "1", "continue": "more"}, "items": []}
@@ -295,7 +298,6 @@ def test_a_list_without_end_is_given_up() -> None:
             NODES,
             Kept(),
             LoopClock(),
-            limits=WatchLimits(list_s=100),
             on_error=lambda _, error: errors.append(str(error)),
         )
         task = asyncio.create_task(reflector.run())
@@ -455,7 +457,7 @@ async def test_an_answer_that_is_no_list_is_an_error_and_no_crash(answer: str) -
 )
 async def test_an_object_without_a_name_is_left_out_of_list_and_watch_and_told_of(strange: Any) -> None:
     class One(Stormy):
-        async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
+        async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "", *, accept: str = "") -> dict[str, Any]:
             return {"metadata": {"resourceVersion": "5"}, "items": [node(1), strange, node(2)]}
 
         async def watch(self, path: str, resource_version: str, **_: Any) -> AsyncGenerator[dict[str, Any], None]:

@@ -13,6 +13,7 @@ import orjson
 
 from tiphys_models.clients.access import ApiAccess
 from tiphys_models.clients.backoff import parse_retry_after, wall_s
+from tiphys_models.clients.paging import Paging
 from tiphys_models.domain.errors import Unavailable
 
 PAGE = 500  # a list of 10,000 pods at once costs 338 MB, in pages of 500 it costs 79
@@ -42,7 +43,7 @@ class TooLarge(Unavailable):
     """An answer, or an event of a watch, of more bytes than are taken."""
 
 
-class KubeClient:
+class KubeClient(Paging):
     """One connection pool to one API server."""
 
     def __init__(self, access: ApiAccess, request_timeout_s: float = 30.0, user_agent: str = "tiphys") -> None:
@@ -94,16 +95,6 @@ class KubeClient:
         """Server-side apply."""
         params = {"fieldManager": field_manager, "force": "true" if force else "false"}
         return await self.request("PATCH", path, body=body, content_type="application/apply-patch+yaml", params=params)
-
-    async def pages(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "application/json"
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """A list, page by page; the last page's metadata.resourceVersion is where a watch goes on."""
-        token: str | None = ""
-        while token is not None:
-            page = await self.page(path, params, token, accept=accept)
-            yield page
-            token = page["metadata"].get("continue") or None
 
     async def page(
         self, path: str, params: Mapping[str, str] | None = None, token: str = "", *, accept: str = "application/json"

@@ -35,8 +35,8 @@ class Sink(Protocol):
 class Source(Protocol):
     """What is asked of an API server: a `KubeClient`, as far as it matters here."""
 
-    async def page(self, path: str, params: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
-        """One page of a list, the first or where the token goes on."""
+    def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """A list, page by page."""
         ...
 
     def watch(
@@ -62,8 +62,6 @@ class WatchLimits:
     """The API server sends a bookmark about every minute: silence beyond that is a dead connection."""
     rest_s: float = 0.0
     """How long events may wait so that several are read at once."""
-    list_s: float = 300.0
-    """For a whole list: the token that its pages go on with is good for five minutes."""
     backoff_start_s: float = 0.2
     backoff_max_s: float = 30.0
     steady_s: float = 5.0
@@ -123,39 +121,21 @@ class Reflector:
 
     async def _list(self) -> None:
         uids: set[str] = set()
-        end_s = self._clock.monotonic_s() + self._limits.list_s
-        token = ""
-        while True:
-            page = await self._page(token, end_s)
-            for obj in page["items"]:
-                if self._sound(obj):
-                    uids.add(obj["metadata"]["uid"])
-                    self._sink.put(obj)
-            self._alive()
-            await asyncio.sleep(0)  # a page is milliseconds of parsing: let waiting requests through
-            if not (token := str(page["metadata"].get("continue") or "")):
-                break
-        version = page["metadata"].get("resourceVersion")
+        version: Any = ""
+        async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
+            async for page in pages:
+                for obj in page.get("items") or ():
+                    if self._sound(obj):
+                        uids.add(obj["metadata"]["uid"])
+                        self._sink.put(obj)
+                version = page["metadata"].get("resourceVersion")
+                self._alive()
+                await asyncio.sleep(0)  # a page is milliseconds of parsing: let waiting requests through
         if not isinstance(version, str) or not version:
             raise Unavailable(f"GET {self.path}: the list says no version")
         self._sink.listed(uids)
         self._version = version
         self.synced.set()
-
-    async def _page(self, token: str, end_s: float) -> dict[str, Any]:
-        """The next page, asked for again while there is time: to begin anew would cost the server all pages before it."""
-        while True:
-            try:
-                async with asyncio.timeout(max(end_s - self._clock.monotonic_s(), 0.0)):
-                    return await self._client.page(self.path, self._params, token)
-            except TimeoutError as error:
-                raise Unavailable(f"GET {self.path}: the list took more than {self._limits.list_s:.0f} s") from error
-            except Unavailable as error:
-                wait_s = self._backoff.next_s(error)
-                if not token or (isinstance(error, ApiError) and error.status == _GONE) or self._clock.monotonic_s() + wait_s > end_s:
-                    raise
-                self._tell(error)
-                await asyncio.sleep(wait_s)
 
     async def _watch(self) -> bool:
         """Until it ends: whether it was a sound one."""
