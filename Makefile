@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit fuzz train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
+.PHONY: help setup lock format check unit fuzz soak train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops a
 fuzz: $(VENV)/.dev ## a million objects of the API server's own grammar against every sink and parser, from another seed each time
 	TIPHYS_FUZZ_OBJECTS=$${TIPHYS_FUZZ_OBJECTS:-1000000} TIPHYS_FUZZ_SEED=$${TIPHYS_FUZZ_SEED:-$$(date +%s)} \
 	  $(BIN)/pytest tests/fuzz -q --timeout=0 -p no:logging
+
+soak: $(VENV)/.dev ## operator and extender against an API server that is slow, throttles and compacts (5 min)
+	$(BIN)/pytest tests/soak.py -q -s
 
 contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-scheduler's own Go types
 	$(BIN)/pytest e2e/test_go_contract.py -q

@@ -151,8 +151,8 @@ class Answerer:
         )
 
     def _glance(self, request: PlacementRequest, ranking: Ranking) -> Glimpse:
-        rows = ranking.rows[ranking.best_first[:TOP]]
-        return self._world.state.glimpse(request, rows)
+        best = ranking.best_first[:TOP]
+        return self._world.state.glimpse(request, ranking.rows[best])._replace(inputs=ranking.inputs_of(best))
 
 
 def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:

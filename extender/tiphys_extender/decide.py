@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -74,6 +74,25 @@ class Ranking:
     """Score of each candidate, NaN where nothing is known."""
     best_first: list[int]
     """Positions in the candidates' list."""
+    inputs: FloatArray | None = None
+    """What a model read that looks at more than the columns of single nodes: a row for each candidate that is known, in order."""
+
+    def inputs_of(self, positions: Sequence[int]) -> FloatArray | None:
+        """A copy of the inputs of a few candidates, NaN for unknown nodes; None if all that was read are a node's columns."""
+        if self.inputs is None:
+            return None
+        known = self.rows != UNKNOWN
+        at = (np.cumsum(known) - 1)[positions]
+        return np.where(known[positions][:, None], self.inputs[at], np.float32(np.nan))
+
+
+class Judged(NamedTuple):
+    """Scores of the known candidates."""
+
+    policy: PlacementPolicy
+    scores: FloatArray
+    inputs: FloatArray | None = None
+    """See `Ranking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,7 @@ def _rank(
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
     fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
-    judged: tuple[PlacementPolicy, FloatArray] | FallbackReason
+    judged: Judged | FallbackReason
     if spec.select is None:
         judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
     elif not route.chosen:
@@ -192,13 +211,13 @@ def _rank(
         fallback = judged
         rule = world.rules[spec.fallback]
         try:
-            judged = rule, _scores(world, rule, spec.fallback, request, known_rows, fresh)
+            judged = _scores(world, rule, spec.fallback, request, known_rows, fresh)
         except Exception as error:  # noqa: BLE001 - whatever a rule trips over, the answer is neutral and says so
             _report(rule, error)
             return NeutralReason.INTERNAL_ERROR
-        if not np.isfinite(judged[1]).all():
+        if not np.isfinite(judged.scores).all():
             return NeutralReason.BAD_SCORES
-    policy, scores = judged
+    policy, scores = judged.policy, judged.scores
     if not in_time():
         raise OutOfTime
     if some_unknown:
@@ -216,12 +235,10 @@ def _rank(
         best_first = _crowded_last(world.state, request.function, spec.guardrails.max_node_share_percent, rows, best_first)
     if not in_time():
         raise OutOfTime
-    return Ranking(policy, fallback, rows, scores, best_first.tolist())
+    return Ranking(policy, fallback, rows, scores, best_first.tolist(), judged.inputs)
 
 
-def _by_plan(
-    world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float
-) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
+def _by_plan(world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float) -> Judged | FallbackReason:
     """Scores by the published plan. It may be a moment newer than the status, which only says that a planner is active."""
     plan = world.plans.get(route.key)
     if plan is None or (plan.policy_uid, plan.policy_generation) != (route.uid, route.generation):
@@ -230,7 +247,7 @@ def _by_plan(
         return FallbackReason.PLAN_EXPIRED
     policy = PlanPolicy(plan, world.state)
     scores = policy.score(world.state.view(request, rows), world.state.memory())
-    return (policy, scores) if scores.any() else FallbackReason.PLAN_EXHAUSTED
+    return Judged(policy, scores) if scores.any() else FallbackReason.PLAN_EXHAUSTED
 
 
 def _judge(
@@ -243,7 +260,7 @@ def _judge(
     fresh: Freshness,
     candidates: int,
     in_time: Callable[[], bool],
-) -> tuple[PlacementPolicy, FloatArray] | FallbackReason:
+) -> Judged | FallbackReason:
     """The chosen policy's scores, or why it cannot judge."""
     policy = world.rules.get(name) if model is None else world.models.policy(name, model, mode)
     if policy is None:
@@ -251,22 +268,23 @@ def _judge(
     reads_nodes = name in READS_NODES
     if reads_nodes and 2 * fresh.count < candidates:
         return FallbackReason.READINGS_MISSING
-    if isinstance(policy, FaaSRank) and policy.reads_profiles and not world.state.has_profiles:
-        return FallbackReason.PROFILES_MISSING
+    if isinstance(policy, FaaSRank) and policy.reads_profiles and (gap := world.state.profile_gap(request.function)) is not None:
+        return FallbackReason(gap)
     if not in_time():
         raise OutOfTime
     try:
-        scores = _scores(world, policy, name, request, rows, fresh)
+        judged = _scores(world, policy, name, request, rows, fresh)
     except Exception as error:  # noqa: BLE001 - weights are data from elsewhere: the rule answers and the reason is counted
         _report(policy, error)
         return FallbackReason.POLICY_ERROR
+    scores = judged.scores
     finite = np.isfinite(scores)
     # NaN alone is honest where nobody has measured the node
     if not finite.all() and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
     if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT
-    return policy, scores
+    return judged
 
 
 def _report(policy: PlacementPolicy, error: Exception) -> None:
@@ -274,17 +292,20 @@ def _report(policy: PlacementPolicy, error: Exception) -> None:
     _log.error("policy failed", extra={"fields": {"policy": policy.name, "error": type(error).__name__}})
 
 
-def _scores(
-    world: World, policy: PlacementPolicy, name: PolicyName, request: PlacementRequest, rows: IntArray, fresh: Freshness
-) -> FloatArray:
+def _scores(world: World, policy: PlacementPolicy, name: PolicyName, request: PlacementRequest, rows: IntArray, fresh: Freshness) -> Judged:
     """Scores in which stale readings count as missing."""
-    if fresh.all or name not in READS_NODES:
-        return world.scores.score(policy, world.state, request, rows)
+    stale = not fresh.all and name in READS_NODES
     if policy.row_wise:
-        return np.where(fresh.mask, world.scores.score(policy, world.state, request, rows), np.nan)
+        scores = world.scores.score(policy, world.state, request, rows)
+        return Judged(policy, np.where(fresh.mask, scores, np.nan) if stale else scores)
     view = world.state.view(request, rows)
-    readings = np.where(fresh.mask[:, None], view.node_readings, np.float32(np.nan))
-    return policy.score(replace(view, node_readings=readings), world.state.memory())
+    if stale:
+        readings = np.where(fresh.mask[:, None], view.node_readings, np.float32(np.nan))
+        view = replace(view, node_readings=readings)
+    if isinstance(policy, FaaSRank):  # what it read cannot be had again once time has passed: it is kept until the answer is logged
+        inputs = policy.inputs(view)
+        return Judged(policy, policy.score_inputs(inputs), inputs)
+    return Judged(policy, policy.score(view, world.state.memory()))
 
 
 def _makes_no_difference(state: PlacementState, request: PlacementRequest, rows: IntArray, scores: FloatArray, fresh: BoolArray) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiphys_extender.decisions import DecisionLog, Detail, Record
 from tiphys_extender.wire import segments
-from tiphys_models.features.schema import FEATURES
+from tiphys_models.features.outlook import INPUT_NAMES
 
 NEVER_ASKED = (
     "The scheduler has not asked about this pod, as far as decisions are kept. It does not ask when exactly one node can take the pod, "
@@ -41,9 +41,9 @@ def _scores(detail: Detail) -> list[dict[str, Any]]:
 
 
 def _features(detail: Detail) -> dict[str, dict[str, float | None]]:
-    """By node and name; what nobody measured is null."""
+    """By node and name, as many inputs as the model that decided reads; what nobody measured is null."""
     return {
-        node: {feature.name: None if math.isnan(value) else value for feature, value in zip(FEATURES, row, strict=True)}
+        node: {name: None if math.isnan(value) else value for name, value in zip(INPUT_NAMES, row, strict=False)}
         for node, row in zip(detail.best, detail.seen.features().tolist(), strict=True)
         if node is not None
     }

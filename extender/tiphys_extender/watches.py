@@ -22,7 +22,7 @@ from tiphys_models.api.placement_plan import PLURAL as PLANS
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
 from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.reflector import Reflector, WatchLimits
+from tiphys_models.clients.reflector import BadObject, Reflector, WatchLimits
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.domain.facts import NodeFacts, PodFacts, node_facts, pod_facts
@@ -93,7 +93,10 @@ class PodSink:
         node = (obj.get("spec") or {}).get("nodeName")
         if node:  # a short run may be over before its bind was shown
             self._decisions.bound(metadata["uid"], node)
-        self._world.state.finished(metadata["uid"])
+        if metadata.get("deletionTimestamp"):
+            self._world.state.finished(metadata["uid"])
+        else:  # nobody wanted it gone: it has run to its end
+            self._world.state.ran(metadata["uid"], self._clock.now_s())
 
     def listed(self, uids: set[str]) -> None:
         """Bound pods that are not in the list are gone."""
@@ -326,6 +329,8 @@ class Watches:
 
 def watch_reason(error: Unavailable) -> str:
     """The fixed word for a failed list or watch."""
+    if isinstance(error, BadObject):
+        return "bad-object"
     if not isinstance(error, ApiError):
         return "unreachable"
     match error.status:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tiphys_models.api.learned_model import MODELS_PATH
 from tiphys_models.clients.access import ApiAccess
+from tiphys_models.clients.backoff import Backoff
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.clients.prometheus import AnswerLimits, Asker, PrometheusClient, Provenance
@@ -53,6 +54,7 @@ _PERMISSIONS_AGAIN_S = 60.0
 _MODELS_AGAIN_S = 3.0
 _MODELS_LATE_S = 120.0
 _CRD_AGAIN_S = 2.0
+_WATCH_AGAIN_S, _WATCH_AGAIN_MAX_S, _WATCH_STEADY_S = 1.0, 30.0, 60.0
 _PULL_S = 10.0
 _PROMETHEUS_S = 2.0
 _FIRST_PULL_S = 3.0
@@ -295,10 +297,24 @@ class Operator:
         await reconciler.run()
 
     async def _watch(self, reconciler: Reconciler) -> None:
-        """kopf, as soon as it can work: it would end the process for a missing CRD or verb, and we would not know why."""
+        """kopf, made anew after a pause whenever it ends: it does so for any refusal but "later", and reconciling goes on without it."""
+        backoff = Backoff(_WATCH_AGAIN_S, _WATCH_AGAIN_MAX_S)
+        seen = SeenVersions(self._clock)
+        while True:
+            began_s = self._clock.monotonic_s()
+            error = await self._watch_once(reconciler, seen)
+            self._metrics.error(ErrorReason.WATCH_ENDED)
+            if self._clock.monotonic_s() - began_s >= _WATCH_STEADY_S:
+                backoff.reset()
+            pause_s = backoff.next_s()
+            fields = {"error": f"{type(error).__name__}: {error}", "pause": round(pause_s, 1)}
+            log.warning("the watch ended and is made again", extra={"fields": fields})
+            await asyncio.sleep(pause_s)
+
+    async def _watch_once(self, reconciler: Reconciler, seen: SeenVersions) -> BaseException | None:
+        """Why kopf ended. It starts as soon as it can work: it would end for a missing CRD or verb, and we would not know why."""
         while not await self._watchable():  # noqa: ASYNC110 - others grant and install
             await asyncio.sleep(_CRD_AGAIN_S)
-        seen = SeenVersions(self._clock)
         self._health.watch = seen
 
         def deliver(kind: str | None, obj: Mapping[str, Any]) -> None:
@@ -309,11 +325,13 @@ class Operator:
         watch = PolicyWatch(self._access, asyncio.get_running_loop(), deliver)
         watch.start()
         try:
-            await watch.ended
+            await asyncio.wait({watch.ended})
         finally:
             self._health.watch = None
-            await watch.stop()
-        raise Unavailable("kopf ended without an error")
+            stopped = await watch.stop()
+        if not stopped:
+            raise Unavailable("kopf ended and its thread did not: two would be one too many")
+        return watch.ended.exception()
 
     async def _watchable(self) -> bool:
         if not (self._permissions.allows(WATCH_POLICIES) and self._permissions.allows(WATCH_MODELS)):

@@ -117,10 +117,11 @@ class PolicyWatch:
         on_event: Callable[[str | None, Mapping[str, Any]], None],
         inactivity_s: float = 70.0,
         retry_delays_s: tuple[float, ...] = (1, 1, 2, 3, 5, 8, 13, 21),
+        reconnect_s: float = 3.0,
     ) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop, self._on_event = loop, on_event
-        self._settings = _settings(inactivity_s, retry_delays_s)
+        self._settings = _settings(inactivity_s, retry_delays_s, reconnect_s)
         self._stop = threading.Event()
         self._registry = _registry(access, self._deliver)
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
@@ -129,14 +130,15 @@ class PolicyWatch:
         """Begin to watch."""
         self._thread.start()
 
-    async def stop(self) -> None:
-        """End the thread; after a deadline it is left to die with the process."""
+    async def stop(self) -> bool:
+        """End the thread; whether it did. After a deadline it is left to die with the process."""
         self._stop.set()
         if self._thread.is_alive():
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(self._thread.join, _STOP_TIMEOUT_S), _STOP_TIMEOUT_S + 1)
         if self._thread.is_alive():
             log.warning("kopf did not stop within %.0f s", _STOP_TIMEOUT_S)
+        return not self._thread.is_alive()
 
     def _deliver(self, kind: str | None, obj: Mapping[str, Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the main loop is closed: nobody to wake
@@ -228,12 +230,13 @@ def _token(access: ApiAccess) -> str | None:
     return value.removeprefix("Bearer ") or None
 
 
-def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...]) -> kopf.OperatorSettings:
+def _settings(inactivity_s: float, retry_delays_s: tuple[float, ...], reconnect_s: float) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.server_timeout = 600
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = inactivity_s  # the API server sends a bookmark every minute
     settings.watching.chunk_size = 500
+    settings.watching.reconnect_backoff = reconnect_s  # never longer: at its 0.1 s a "too old" said again and again is 20 lists a second
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = retry_delays_s  # together less than the inactivity, which cuts them off otherwise

@@ -28,10 +28,12 @@ CLUSTER_KINDS = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "FlowSchema",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "PriorityLevelConfiguration",
 }
 WANTED_MODES = {
     "default",

@@ -220,3 +220,34 @@ def test_monitors_find_services_and_rules_speak_of_the_right_scheduler() -> None
     for text in (rules, dashboard.replace("\\", "")):
         assert 'profile="learned"' in text
         assert 'profile="tiphys"' not in text
+
+
+def flow_accounts(rendered: Render, name: str) -> set[str]:
+    (rule,) = rendered.one("FlowSchema", name)["spec"]["rules"]
+    assert {subject["serviceAccount"]["namespace"] for subject in rule["subjects"]} == {NAMESPACE}
+    return {subject["serviceAccount"]["name"] for subject in rule["subjects"]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_account_that_works_all_day_has_its_place_in_our_queues(mode: str) -> None:
+    rendered = render_mode(mode)
+    if mode == "minimal":
+        assert not rendered.of("FlowSchema")
+        return
+    lasting = [item for item in rendered.of("ServiceAccount") if HOOK not in item["metadata"].get("annotations", {})]
+    accounts = {item["metadata"]["name"] for item in lasting}
+    assert flow_accounts(rendered, "tiphys") == flow_accounts(rendered, "tiphys-leases") == accounts
+
+
+def test_our_requests_have_a_small_level_of_their_own_and_leases_the_clusters() -> None:
+    rendered = render()
+    level = rendered.one("PriorityLevelConfiguration", "tiphys")["spec"]["limited"]
+    assert level["nominalConcurrencyShares"] == 10
+    assert level["limitResponse"]["type"] == "Queue"
+    ours, leases = (rendered.one("FlowSchema", name)["spec"] for name in ("tiphys", "tiphys-leases"))
+    assert (ours["priorityLevelConfiguration"], leases["priorityLevelConfiguration"]) == ({"name": "tiphys"}, {"name": "leader-election"})
+    assert leases["matchingPrecedence"] < ours["matchingPrecedence"] < 9000  # the cluster's own schema of all service accounts
+    assert render({"flowControl": {"enabled": False}}).of("FlowSchema") == []
+    assert render({"flowControl": {"enabled": False}}).of("PriorityLevelConfiguration") == []
+    shares = render({"flowControl": {"shares": 30}}).one("PriorityLevelConfiguration", "tiphys")["spec"]["limited"]
+    assert shares["nominalConcurrencyShares"] == 30

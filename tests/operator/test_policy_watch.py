@@ -11,8 +11,10 @@ from aiohttp import web
 
 from tests.operator.api_server import FakeApiServer, Fault, status
 from tiphys_models.clients.access import ApiAccess
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_operator import app
 from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
+from tiphys_operator.settings import Settings
 
 
 def obj(uid: str = "u", version: str = "1", generation: int = 1, **metadata: Any) -> dict[str, Any]:
@@ -88,7 +90,12 @@ class Watching:
         self.server = server
         self.names: list[str] = []
         self.watch = PolicyWatch(
-            access or server.access, asyncio.get_running_loop(), self._take, inactivity_s=inactivity_s, retry_delays_s=(0.1,)
+            access or server.access,
+            asyncio.get_running_loop(),
+            self._take,
+            inactivity_s=inactivity_s,
+            retry_delays_s=(0.1,),
+            reconnect_s=0.1,
         )
 
     def _take(self, _: str | None, found: Mapping[str, Any]) -> None:
@@ -270,3 +277,52 @@ async def test_whatever_stands_in_an_objects_metadata_it_is_delivered_like_any_o
     watching.server.add_policy("healthy")
     await watching.until(lambda: "healthy" in watching.names, 5.0)
     assert watching.server.writes == []
+
+
+class Woken:
+    """A reconciler as far as the watch knows it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def wake(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("how", ["error-500", "gone"])
+async def test_a_watch_that_ends_is_made_again_and_ends_nothing_else(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_WATCH_AGAIN_S", 0.05)
+    failing = True
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        if not failing or "watch" not in request.query:
+            return None
+        if how == "gone":
+            return status(410, "Expired")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "reason": "Trouble", "message": "etcd"}}\n')
+        return response
+
+    async with FakeApiServer() as server:
+        server.fault = fault
+        operator = app.Operator(Settings(namespace="tiphys-system"), server.access, SystemClock())
+        reconciler = Woken()
+
+        def ended() -> float:
+            return operator._metrics.registry.get_sample_value("tiphys_operator_errors_total", {"reason": "watch-ended"}) or 0.0
+
+        async with operator._client:
+            task = asyncio.create_task(operator._watch(reconciler))  # type: ignore[arg-type]
+            try:
+                async with asyncio.timeout(15):
+                    while ended() < 2:  # noqa: ASYNC110 - a metric is a plain number
+                        await asyncio.sleep(0.02)
+                    failing = False
+                    server.add_policy("after")
+                    while not reconciler.count:  # noqa: ASYNC110 - as above
+                        await asyncio.sleep(0.02)
+                assert not task.done()
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(60, func_only=True)
 SCENARIOS = {
     "default": Scenario(nodes=3),
     "late readings, mixed nodes": Scenario(nodes=4, mixed=True, period_s=2.0, delay_s=1.5),
+    "half of the functions described": Scenario(nodes=3, profiled=0.5),
     "node lost and back": Scenario(nodes=4, events=(NodeEvent(6.0, 2, joins=False), NodeEvent(11.3, 2, joins=True))),
     "no reuse, capped, interference": Scenario(nodes=3, reuse=False, capped=True, interference=0.1),
     "short keep-alive, cheap starts": Scenario(nodes=3, keep_alive_s=2.0, start_cost=0.3),

@@ -25,7 +25,7 @@ from tiphys_models.policies.rules import Greedy, Hashing, LeastConnections, Roun
 from tiphys_models.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.sim.episode import CLAIRVOYANT, GREEDY_STAY, Player, Records, simulate
 from tiphys_models.sim.metrics import fullest_share, inflight, jain, lower_share, stretch
-from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES, Scenario
+from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES, Scenario
 from tiphys_models.sim.tuning import static_rank_tuned
 from tiphys_models.sim.workloads import KINDS, MULTI, Workload, make_workload
 
@@ -57,6 +57,8 @@ class Plan:
         sensitivity = tuple(p for p in self.policies if p in (*FIVE, *COMPARATORS, "faasrank", "clairvoyant"))
         for name in MULTI[:2] if self.quick else MULTI:
             for scenario in (*AGES, MIXED, SIZES[0], NODE_LOSS):
+                yield name, scenario, self.seeds, lean
+            for scenario in PROFILED:
                 yield name, scenario, self.seeds, lean
             for scenario in SENSITIVITY:
                 yield name, scenario, self.seeds, sensitivity

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tiphys_cli.bench.report import Claim, Row, interval
-from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, SENSITIVITY, SIZES
+from tiphys_models.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES
 from tiphys_models.sim.workloads import MULTI
 
 FIVE = ("hashing", "round-robin", "least-connections", "greedy", "static-rank")
@@ -88,9 +88,10 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         result.append(Claim("faasrank-azure-pct-of-hashing", _pct(azure["faasrank"], azure["hashing"]), 54, "<="))
         worst = max((_ratio(azure["faasrank"], azure[p])[1] for p in (*FIVE, *COMPARATORS) if p in azure), default=None)
         result.append(Claim("faasrank-azure-over-best-comparator-ci95-high", worst, 0.9999, "<="))
-    for scenario in ("default", *(s.name for s in (*AGES, *SIZES, MIXED, NODE_LOSS, *SENSITIVITY))):
+    little_known = tuple(s.name for s in PROFILED)
+    for scenario in ("default", *(s.name for s in (*AGES, *SIZES, MIXED, NODE_LOSS, *SENSITIVITY)), *little_known):
         there = _table(rows, scenario, MULTI)
-        for policy in ("static-rank", "least-connections"):
+        for policy in ("static-rank", "least-connections", *(("warm-first",) if scenario in little_known else ())):
             if policy in there and "faasrank" in there:
                 result.append(Claim(f"never-behind-{policy}-{scenario}", _ratio(there["faasrank"], there[policy])[1], _BEHIND, "<="))
     return result

@@ -98,6 +98,8 @@ ENTRIES: dict[str, Entry] = {
             "`model-missing`: `kubectl get sp -A`, condition `ModelLoaded`; `kubectl get lm -A`: stage, `Accepted` and `Loaded`.",
             "`readings-missing`: alerts TiphysReadingsStale and TiphysReadingsCoverageLow",
             "`profiles-missing`: no function runtime reports `tiphys_runtime_call_profile`; choose `warm-first`, or a model with 26 inputs",
+            "`function-without-profile`, `profile-contradicted`: `tiphys explain` names the function; have its runtime report what its "
+            "calls are like now: until then the fallback places that function's pods, and the model those of the others",
             "`scores-not-finite`, `scores-constant`, `policy-error`: the model itself; the extender's log names the policy",
         ),
         ("Mend the cause, or set `spec.policy` to a rule until it is mended.",),

@@ -32,6 +32,12 @@ _FALLBACK: Mapping[str, str] = {
     FallbackReason.MODEL_MISSING: "its model is not loaded: is NAME.json with NAME.safetensors mounted, and not refused?",
     FallbackReason.READINGS_MISSING: "more than half of the candidates had no fresh reading: see `tiphys doctor` and Prometheus",
     FallbackReason.PROFILES_MISSING: "no runtime reports tiphys_runtime_call_profile, which this model needs: see docs/concepts.md",
+    FallbackReason.FUNCTION_WITHOUT_PROFILE: (
+        "no runtime reports tiphys_runtime_call_profile of its function, which this model needs; it judges the functions that have one"
+    ),
+    FallbackReason.PROFILE_CONTRADICTED: (
+        "the function's last eight runs took three times as long, or as short, as tiphys_runtime_call_profile says: correct the profile"
+    ),
     FallbackReason.SCORES_NOT_FINITE: "the policy gave scores that are no numbers",
     FallbackReason.SCORES_CONSTANT: "the model makes no difference between different nodes: it is saturated or broken",
     FallbackReason.POLICY_ERROR: "the policy failed: the extender's log names the error",

@@ -131,7 +131,7 @@ class Placer:
         released = lease is not None
         if lease is not None:
             self._decisions.bound(uid, lease.node)
-            self._world.state.finished(uid)
+            self._world.state.ran(uid, self._clock.now_s())
         if _UID.fullmatch(uid) and (released or self._leases.get(uid) is None):
             self._leases.finish(tenant.name, uid)
         self._metrics.finished["released" if released else "unknown"].inc()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +12,8 @@ import aiohttp
 import orjson
 
 from tiphys_models.clients.access import ApiAccess
+from tiphys_models.clients.backoff import parse_retry_after, wall_s
+from tiphys_models.clients.paging import Paging
 from tiphys_models.domain.errors import Unavailable
 
 PAGE = 500  # a list of 10,000 pods at once costs 338 MB, in pages of 500 it costs 79
@@ -18,24 +21,36 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.i
 """Accept header of a list without spec and status: a tenth of the bytes where labels are all that is asked for."""
 METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 """The same of one object: whether it changed, without its bytes."""
+MAX_BODY_BYTES = 16 * 2**20
+"""Of one answer, unpacked: five times the largest object that an API server stores."""
+MAX_LINE_BYTES = 8 * 2**20
+"""Of one event of a watch."""
 _CLIP = 300
 
 
 class ApiError(Unavailable):
     """An answer of the API server other than 2xx."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(f"API server answered {status} {reason}: {message[:_CLIP]}")
         self.status = status
         self.reason = reason
+        self.retry_after_s = retry_after_s
+        """How long the server wants to be left alone; None if it did not say."""
 
 
-class KubeClient:
+class TooLarge(Unavailable):
+    """An answer, or an event of a watch, of more bytes than are taken."""
+
+
+class KubeClient(Paging):
     """One connection pool to one API server."""
 
     def __init__(self, access: ApiAccess, request_timeout_s: float = 30.0, user_agent: str = "tiphys") -> None:
         self._access = access
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, connect=10.0)
+        # as long as an API server itself works at a request: to give up earlier would only make it begin again
+        self._page_timeout = aiohttp.ClientTimeout(total=2 * request_timeout_s, connect=10.0)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
@@ -63,13 +78,14 @@ class KubeClient:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
         accept: str = "application/json",
+        deadline: aiohttp.ClientTimeout | None = None,
     ) -> Any:
         """Any verb; the decoded answer, or ApiError, or Unavailable."""
         data = None if body is None else orjson.dumps(body)
         try:
             headers = {"Content-Type": content_type, "Accept": accept, **self._access.headers()}
             async with self._opened().request(
-                method, self._access.server + path, data=data, headers=headers, params=params, timeout=self._timeout
+                method, self._access.server + path, data=data, headers=headers, params=params, timeout=deadline or self._timeout
             ) as response:
                 return await self._decoded(response)
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
@@ -80,18 +96,21 @@ class KubeClient:
         params = {"fieldManager": field_manager, "force": "true" if force else "false"}
         return await self.request("PATCH", path, body=body, content_type="application/apply-patch+yaml", params=params)
 
-    async def pages(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "application/json"
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """A list, page by page; the last page's metadata.resourceVersion is where a watch goes on."""
-        query = {"limit": str(PAGE), **(params or {})}
+    async def page(
+        self, path: str, params: Mapping[str, str] | None = None, token: str = "", *, accept: str = "application/json"
+    ) -> dict[str, Any]:
+        """One page of a list, the first one or where `token` of the page before goes on; it has metadata and a list of items.
+
+        No resourceVersion is asked for: with "0" an API server before 1.34 ignores the limit, and one that lags behind shows the past.
+        """
+        query = {"limit": str(PAGE), **(params or {})} | ({"continue": token} if token else {})
         while True:
-            page = await self.get(path, query, accept=accept)
-            yield page
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
-                return
-            query["continue"] = token
+            try:
+                return _page(path, await self.request("GET", path, params=query, accept=accept, deadline=self._page_timeout))
+            except TooLarge:  # hundreds of objects as large as can be: anybody may make those
+                if (limit := int(query["limit"])) <= 1:
+                    raise
+                query["limit"] = str(max(limit // 8, 1))
 
     async def watch(
         self,
@@ -103,7 +122,7 @@ class KubeClient:
         rest_s: float = 0.0,
         params: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Events after a version, bookmarks included, until the server ends the watch or nothing comes for `stall_s`.
+        """Events after a version, bookmarks included, until the server ends the watch or no whole event comes for `stall_s`.
 
         After events have come, those of the next `rest_s` are read together: in a burst each would wake the process by itself.
         """
@@ -114,18 +133,19 @@ class KubeClient:
             "timeoutSeconds": str(server_timeout_s),
             **(params or {}),
         }
-        timeout = aiohttp.ClientTimeout(total=None, connect=10.0, sock_read=stall_s)
+        timeout = aiohttp.ClientTimeout(total=server_timeout_s + stall_s, connect=10.0, sock_read=stall_s)
         try:
             headers = {"Accept": "application/json", **self._access.headers()}
             async with self._opened().get(self._access.server + path, params=query, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     await self._decoded(response)
-                rest = b""
+                lines = _Lines(stall_s)
                 async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        if line:
-                            yield orjson.loads(line)
+                    for line in lines.take(chunk):
+                        event = orjson.loads(line)
+                        if not isinstance(event, dict):
+                            raise Unavailable(f"watch {path}: the server sent what is no event")
+                        yield event
                     if rest_s:
                         await asyncio.sleep(rest_s)
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
@@ -137,7 +157,7 @@ class KubeClient:
         return self._session
 
     async def _decoded(self, response: aiohttp.ClientResponse) -> Any:
-        body = await response.read()
+        body = await _read(response)
         if 200 <= response.status < 300:
             return orjson.loads(body) if body else None
         try:
@@ -145,4 +165,47 @@ class KubeClient:
             reason, message = str(status.get("reason", "")), str(status.get("message", ""))
         except (orjson.JSONDecodeError, AttributeError):
             reason, message = response.reason or "", body.decode("utf-8", "replace")
-        raise ApiError(response.status, reason, message)
+        raise ApiError(response.status, reason, message, parse_retry_after(response.headers.get("Retry-After"), wall_s()))
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, as far as it is one that can be taken."""
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise TooLarge(f"the API server's answer has more than {MAX_BODY_BYTES} bytes")
+    return b"".join(parts)
+
+
+def _page(path: str, answer: Any) -> dict[str, Any]:
+    metadata = answer.get("metadata") if isinstance(answer, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(answer.get("items") or [], list):
+        raise Unavailable(f"GET {path}: the answer is no list")
+    return {**answer, "metadata": metadata, "items": answer.get("items") or []}
+
+
+class _Lines:
+    """Bytes of a stream as lines; a line has a largest size and a longest time."""
+
+    def __init__(self, stall_s: float) -> None:
+        self._stall_s = stall_s
+        self._rest: list[bytes] = []
+        self._size = 0
+        self._line_s = time.monotonic()
+
+    def take(self, chunk: bytes) -> Iterator[bytes]:
+        """The lines that end in this chunk, without the empty ones."""
+        now_s = time.monotonic()
+        if b"\n" not in chunk:
+            self._rest.append(chunk)
+            self._size += len(chunk)
+            if now_s - self._line_s > self._stall_s:  # a byte now and then is no sign of life
+                raise TimeoutError(f"no whole event for {self._stall_s:.0f} s")
+        else:
+            *lines, rest = b"".join((*self._rest, chunk)).split(b"\n")
+            self._rest, self._size, self._line_s = [rest], len(rest), now_s
+            yield from filter(None, lines)
+        if self._size > MAX_LINE_BYTES:
+            raise TooLarge(f"an event of more than {MAX_LINE_BYTES} bytes")

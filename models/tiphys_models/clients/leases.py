@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tiphys_models.clients.backoff import retry_after_s
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import TiphysError, Unavailable
@@ -108,6 +109,8 @@ class Lease:
         """Whether the last change was seen as it came, not found."""
         self._version = ""
         self._valid_until_s: float | None = None
+        self._asked_s = 0.0
+        """How long the API server wants to be left alone since it last refused."""
 
     @property
     def other(self) -> str:
@@ -136,13 +139,16 @@ class Lease:
         while not await self._attempt(self.options.renew_s):
             poll_s = min(_CANDIDATE_POLL_S, self.options.retry_s) * random.uniform(1.0, 1.2)  # noqa: S311 - not in step with others
             expires_s = self._changed_s + (self._record.duration_s if self._record else 0.0) - self._clock.monotonic_s()
-            await asyncio.sleep(min(poll_s, expires_s + _JUST_AFTER_S) if expires_s > 0 else poll_s)
+            # a candidate that waits as long as it is told to takes over later, and harms nobody
+            await asyncio.sleep(max(min(poll_s, expires_s + _JUST_AFTER_S) if expires_s > 0 else poll_s, self._asked_s))
         _log.info("leading", extra={"fields": {"identity": self.identity, "transitions": self.transitions}})
 
     async def hold(self) -> None:
         """Renew until it is lost; never returns otherwise."""
         while True:
-            await asyncio.sleep(min(self.options.retry_s, self.remaining_s()))
+            # of what a throttling server asks for a holder gives half of the time it has left, and half again: never its Lease
+            wait_s = max(self.options.retry_s, min(self._asked_s, self.remaining_s() / 2))
+            await asyncio.sleep(min(wait_s, self.remaining_s()))
             await self._attempt(self.check())
             self.check()
 
@@ -162,10 +168,12 @@ class Lease:
     async def _attempt(self, deadline_s: float) -> bool:
         try:
             async with asyncio.timeout(deadline_s):
+                self._asked_s = 0.0
                 return await self.try_acquire_or_renew()
         except TimeoutError:
             self._report(Unavailable(f"the Lease was not answered within {deadline_s:.1f} s"))
         except Unavailable as error:
+            self._asked_s = retry_after_s(error) or 0.0
             self._report(error)
         return False
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.clients.backoff import Backoff
+from tiphys_models.clients.kube import ApiError
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 
-_GONE = 410
+_GONE, _THROTTLED = 410, 429
 _OBJECTS_A_BREATH = 50
 """So many objects of a page are put at once; requests that wait are let through in between."""
 
@@ -34,6 +34,27 @@ class Sink(Protocol):
         ...
 
 
+class Source(Protocol):
+    """What is asked of an API server: a `KubeClient`, as far as it matters here."""
+
+    def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """A list, page by page."""
+        ...
+
+    def watch(
+        self,
+        path: str,
+        resource_version: str,
+        *,
+        server_timeout_s: int,
+        stall_s: float,
+        rest_s: float = 0.0,
+        params: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Events after a version."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
     """Deadlines and pace of a watch."""
@@ -44,15 +65,24 @@ class WatchLimits:
     rest_s: float = 0.0
     """How long events may wait so that several are read at once."""
     backoff_start_s: float = 0.2
-    backoff_max_s: float = 5.0
+    backoff_max_s: float = 30.0
+    steady_s: float = 5.0
+    """A watch that has lasted so long is a sound one: after it the pauses start small again. One that ends sooner is followed by one."""
+
+
+class BadObject(Unavailable):
+    """An object without the name, uid or version that every object has; it is left out."""
 
 
 class Reflector:
-    """Keeps a sink equal to one resource of the API server."""
+    """Keeps a sink equal to one resource of the API server.
+
+    Whatever the server does, two lists never follow each other without a pause, but for the one after the first "too old" of a sound watch.
+    """
 
     def __init__(
         self,
-        client: KubeClient,
+        client: Source,
         path: str,
         sink: Sink,
         clock: Clock,
@@ -68,51 +98,56 @@ class Reflector:
         self._params, self._limits = dict(params or {}), limits or WatchLimits()
         self._on_error = on_error
         self._version = ""
+        self._backoff = Backoff(self._limits.backoff_start_s, self._limits.backoff_max_s)
+        self._relist_at_once = True
+        """Whether the next "too old" may be answered by a list without a pause."""
 
     async def run(self) -> None:
         """Until cancelled."""
-        backoff_s = self._limits.backoff_start_s
         while True:
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
-                backoff_s = self._limits.backoff_start_s
+                if not await self._watch():
+                    await asyncio.sleep(self._backoff.next_s())
             except Unavailable as error:
-                if isinstance(error, ApiError) and error.status == _GONE:
+                gone = isinstance(error, ApiError) and error.status == _GONE
+                if isinstance(error, ApiError) and error.status != _THROTTLED:
+                    # 401, 403, 5xx: after those only a fresh list is certain. After 429 it is not needed, and the worst to ask for
                     self._version = ""
+                if gone and self._relist_at_once:
+                    self._relist_at_once = False
                     continue
-                if isinstance(error, ApiError):
-                    self._version = ""  # 401, 403, 429, 5xx: after those only a fresh list is certain
-                if self._on_error is not None:
-                    self._on_error(self.path, error)
-                # jitter: a restarted API server should not meet all its watchers in one instant
-                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
-                backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
+                self._tell(error)
+                await asyncio.sleep(self._backoff.next_s(error))
             except Exception:
                 self._version = ""  # whoever starts this again must not meet the same event: only a fresh list is certain
                 raise
 
     async def _list(self) -> None:
         uids: set[str] = set()
-        version = ""
+        version: Any = ""
         async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
             async for page in pages:
                 for number, obj in enumerate(page.get("items") or (), 1):
-                    if uid := _named(obj, "uid"):
-                        uids.add(uid)
-                    self._sink.put(obj)
+                    if self._sound(obj):
+                        uids.add(obj["metadata"]["uid"])
+                        self._sink.put(obj)
                     if number % _OBJECTS_A_BREATH == 0:
                         await asyncio.sleep(0)
-                version = page["metadata"]["resourceVersion"]
+                version = page["metadata"].get("resourceVersion")
                 self._alive()
                 await asyncio.sleep(0)  # a page is milliseconds of parsing: let waiting requests through
+        if not isinstance(version, str) or not version:
+            raise Unavailable(f"GET {self.path}: the list says no version")
         self._sink.listed(uids)
         self._version = version
         self.synced.set()
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> bool:
+        """Until it ends: whether it was a sound one."""
         limits = self._limits
+        began_s, told, ended = self._clock.monotonic_s(), False, False
         events = self._client.watch(
             self.path,
             self._version,
@@ -121,30 +156,54 @@ class Reflector:
             rest_s=limits.rest_s,
             params=self._params,
         )
-        async with contextlib.aclosing(events):
-            async for event in events:
-                self._take(event)
-        self._alive()
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._take(event)
+                    told = True
+            self._alive()
+            ended = True
+        finally:
+            sound = (told or ended) and self._clock.monotonic_s() - began_s >= limits.steady_s
+            if sound:
+                self._relist_at_once = True
+                self._backoff.reset()
+        return sound
 
     def _take(self, event: dict[str, Any]) -> None:
-        obj = event.get("object") or {}
-        match event.get("type"):
-            case "ADDED" | "MODIFIED":
-                self._sink.put(obj)
-            case "DELETED":
-                self._sink.drop(obj)
-            case "BOOKMARK":
-                pass
-            case _:
-                raise ApiError(int(obj.get("code") or 500), str(obj.get("reason", "")), str(obj.get("message", "")))
-        self._version = _named(obj, "resourceVersion") or self._version
+        kind = event.get("type")
+        obj: Any = event.get("object")
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            status = obj if isinstance(obj, dict) else {}
+            code = status.get("code")
+            raise ApiError(code if isinstance(code, int) else 500, str(status.get("reason", "")), str(status.get("message", "")))
         self._alive()
+        version = _version_of(obj)
+        if version is None or not (kind == "BOOKMARK" or self._sound(obj)):
+            return
+        if kind == "DELETED":
+            self._sink.drop(obj)
+        elif kind != "BOOKMARK":
+            self._sink.put(obj)
+        self._version = version
+
+    def _sound(self, obj: Any) -> bool:
+        """Whether it has what every object has; one that has not is left out and told of, and spoils nothing else."""
+        metadata = obj.get("metadata") if isinstance(obj, dict) else None
+        if isinstance(metadata, dict) and isinstance(metadata.get("uid"), str) and isinstance(metadata.get("name"), str):
+            return True
+        self._tell(BadObject(f"{self.path}: an object without a name or a uid is left out"))
+        return False
+
+    def _tell(self, error: Unavailable) -> None:
+        if self._on_error is not None:
+            self._on_error(self.path, error)
 
     def _alive(self) -> None:
         self.last_activity_s = self._clock.monotonic_s()
 
 
-def _named(obj: Any, what: str) -> str:
-    """An object without metadata must not end the watch that carries it."""
+def _version_of(obj: Any) -> str | None:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    return str(metadata.get(what) or "") if isinstance(metadata, dict) else ""
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) and version else None

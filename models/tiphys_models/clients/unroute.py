@@ -6,12 +6,14 @@ that routes pods goes first; pods and workloads that name the scheduler by thems
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from tiphys_models.clients.backoff import patiently
 from tiphys_models.clients.kube import METADATA_ONLY, ApiError, KubeClient
+from tiphys_models.domain.errors import Unavailable
 
 ROUTING_NAME = "tiphys-routing"
 _ADMISSION_VERSIONS = ("v1", "v1beta1", "v1alpha1")  # GA in Kubernetes 1.36
@@ -28,6 +30,8 @@ _WORKLOADS = (
     ("batch/v1", "cronjobs", "CronJob"),
 )
 _NOT_FOUND = 404
+_REMOVAL_S, _LIST_S = 15.0, 4.0
+"""How long a busy API server is asked for each part; the hook that runs before an uninstall has a minute for all of them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,9 +88,10 @@ async def _removed(client: KubeClient, resource: str, name: str, problems: list[
     """Whether the object was there, in any served version of its API."""
     for version in _ADMISSION_VERSIONS:
         try:
-            await client.request("GET" if dry_run else "DELETE", f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}")
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
+            path = f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}"
+            await patiently(partial(client.request, "GET" if dry_run else "DELETE", path), _REMOVAL_S)
+        except Unavailable as error:
+            if isinstance(error, ApiError) and error.status == _NOT_FOUND:
                 continue  # no such object, or no such version of the API
             problems.append(f"{resource}/{name} could not be removed: {error}")
             return False
@@ -97,24 +102,33 @@ async def _removed(client: KubeClient, resource: str, name: str, problems: list[
 async def _pending_pods(client: KubeClient, scheduler_name: str, problems: list[str]) -> AsyncIterator[ObjectRef]:
     fields = f"spec.schedulerName={scheduler_name},spec.nodeName=,status.phase=Pending"
     try:
-        async with contextlib.aclosing(client.pages("/api/v1/pods", {"fieldSelector": fields}, accept=METADATA_ONLY)) as pages:
-            async for page in pages:
-                for pod in page.get("items") or ():
-                    yield _ref("Pod", pod)
-    except ApiError as error:
+        async for pod in _items(client, "/api/v1/pods", {"fieldSelector": fields}, METADATA_ONLY):
+            yield _ref("Pod", pod)
+    except Unavailable as error:
         problems.append(f"pods could not be listed: {error}")
 
 
 async def _workloads(client: KubeClient, path: str, kind: str, scheduler_name: str, problems: list[str]) -> AsyncIterator[ObjectRef]:
     try:
-        async with contextlib.aclosing(client.pages(path)) as pages:
-            async for page in pages:
-                for workload in page.get("items") or ():
-                    # what a Deployment or CronJob owns follows its owner
-                    if not workload["metadata"].get("ownerReferences") and _template(workload).get("schedulerName") == scheduler_name:
-                        yield _ref(kind, workload)
-    except ApiError as error:
+        async for workload in _items(client, path):
+            # what a Deployment or CronJob owns follows its owner
+            if not workload["metadata"].get("ownerReferences") and _template(workload).get("schedulerName") == scheduler_name:
+                yield _ref(kind, workload)
+    except Unavailable as error:
         problems.append(f"{path.rsplit('/', 1)[-1]} could not be listed: {error}")
+
+
+async def _items(
+    client: KubeClient, path: str, params: Mapping[str, str] | None = None, accept: str = "application/json"
+) -> AsyncIterator[dict[str, Any]]:
+    """Of a whole list; a page that a busy API server does not give at once is asked for again."""
+    token = ""
+    while True:
+        page = await patiently(partial(client.page, path, params, token, accept=accept), _LIST_S)
+        for item in page["items"]:
+            yield item
+        if not (token := str(page["metadata"].get("continue") or "")):
+            return
 
 
 def _template(workload: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ OUTLOOK: tuple[tuple[str, str, str], ...] = (
 
 SCHEMA_OUTLOOK = "faasrank-42/1"
 WIDTH = len(FEATURES) + len(OUTLOOK)
+INPUT_NAMES: tuple[str, ...] = (*(feature.name for feature in FEATURES), *(name for name, _, _ in OUTLOOK))
+"""Of all 42 inputs, in order; a model that reads fewer reads the first ones."""
 _BASE = len(FEATURES)
 _READINGS = len(NODE_READINGS)
 _LEAST_S = 0.05

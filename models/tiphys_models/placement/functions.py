@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.calls import FunctionProfile
-from tiphys_models.placement.profiles import Profiles
+from tiphys_models.placement.profiles import ProfileGap, Profiles
 
 MOST_FUNCTIONS = 2_000
 
@@ -66,10 +66,10 @@ class Functions:
             self._profiles.put(self._introduced(name).index, profile)
         self._let_go()
 
-    @property
-    def any_profile(self) -> bool:
-        """Whether anything was reported of any."""
-        return bool(self._profiles.reported)
+    def profile_gap(self, name: str, *, contradicted: bool) -> ProfileGap | None:
+        """Why calls of a function cannot be judged by its profile; None if they can."""
+        known = self._known.get(name)
+        return self._profiles.gap(None if known is None else known.index, contradicted=contradicted)
 
     def profile(self, name: str) -> FunctionProfile | None:
         """What was reported of it; None if nothing was."""

@@ -19,9 +19,13 @@ class Glimpse(NamedTuple):
     idle_instances: FloatArray
     requested_memory_bytes: int
     init_time_s: float
+    inputs: FloatArray | None = None
+    """What a model read that looks at more than these columns: a row each, in the order of `INPUT_NAMES`."""
 
     def features(self) -> FloatArray:
-        """float32[rows, 26] as the encoder gives them."""
+        """float32[rows, 26] as the encoder gives them, or all that the model read."""
+        if self.inputs is not None:
+            return self.inputs
         encoded = np.full((len(self.readings), len(FEATURES)), np.nan, np.float32)
         encoded[:, : len(NODE_READINGS)] = self.readings
         encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]

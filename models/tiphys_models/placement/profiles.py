@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from enum import StrEnum
 
 import numpy as np
 
 from tiphys_models.features.arrays import FloatArray
 from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile, filled
 from tiphys_models.placement.table import grown
+
+
+class ProfileGap(StrEnum):
+    """Why a policy that reads profiles cannot judge the calls of a function. Values are reasons of `api.reasons.FallbackReason`."""
+
+    NO_PROFILES = "profiles-missing"
+    FUNCTION_WITHOUT = "function-without-profile"
+    CONTRADICTED = "profile-contradicted"
 
 
 class Profiles:
@@ -44,6 +53,14 @@ class Profiles:
         """Reported of the function of that row."""
         self._rows[row] = profile.as_row()
         self._filled = None
+
+    def gap(self, row: int | None, *, contradicted: bool) -> ProfileGap | None:
+        """Why calls of the function of that row cannot be judged; None if they can. A function nobody has heard of has no row."""
+        if not self.reported:
+            return ProfileGap.NO_PROFILES
+        if row is None or math.isnan(self._rows[row, 0]):  # profiles are reported whole
+            return ProfileGap.FUNCTION_WITHOUT
+        return ProfileGap.CONTRADICTED if contradicted else None
 
     def of(self, row: int) -> FunctionProfile | None:
         """None if nothing was reported."""

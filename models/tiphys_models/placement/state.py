@@ -25,6 +25,8 @@ from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.images import MOST_IMAGES
 from tiphys_models.placement.placed import Placement
+from tiphys_models.placement.profiles import ProfileGap
+from tiphys_models.placement.runs import RunTimes
 from tiphys_models.placement.starts import StartTimes
 from tiphys_models.placement.table import UNKNOWN, NodeTable
 
@@ -62,6 +64,7 @@ class PlacementState:
         self._idle_reported = False
         self._calls = CallTable()
         self.functions = Functions(self.limits.most_functions, self._idle.forget)
+        self._runs = RunTimes()
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ class PlacementState:
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
         if facts.finished:
-            self.finished(facts.uid)
+            self.ran(facts.uid, now_s)
         elif facts.node:
             self.bound(facts, now_s)
         self._starts.learn(facts)
@@ -145,6 +148,13 @@ class PlacementState:
                 expires_s,
             )
         )
+
+    def ran(self, uid: str, now_s: float) -> None:
+        """A pod, or call, ran on its node to its end, which is now; how long it took is remembered of its function."""
+        placement = self._placements.get(uid)
+        if placement is not None and placement.in_flight and uid not in self._reserved:
+            self._runs.learn(placement.function, now_s - placement.at_s, self.profile(placement.function))
+        self.finished(uid)
 
     def finished(self, uid: str) -> None:
         """A pod is done, deleted, or its reservation is withdrawn."""
@@ -242,12 +252,12 @@ class PlacementState:
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What calls of these functions are like alone on a node, as runtimes report it."""
         self.functions.report(profiles)
+        self._runs.compare(profiles)
         self.nodes.touch_all()
 
-    @property
-    def has_profiles(self) -> bool:
-        """Whether anything was reported of any function."""
-        return self.functions.any_profile
+    def profile_gap(self, function: str) -> ProfileGap | None:
+        """Why a policy that reads profiles cannot judge calls of this function; None if it can."""
+        return self.functions.profile_gap(function, contradicted=self._runs.contradict(function))
 
     def profile(self, function: str) -> FunctionProfile | None:
         """What was reported of a function; None if nothing was."""

@@ -43,7 +43,14 @@ class FaaSRank:
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """The network's output."""
-        encoded = ENCODERS[self.network.card.feature_schema][1](view)
+        return self.score_inputs(self.inputs(view))
+
+    def inputs(self, view: CandidateView) -> FloatArray:
+        """What the network reads: a row a candidate, in the order that the card's schema names; missing is NaN."""
+        return ENCODERS[self.network.card.feature_schema][1](view)
+
+    def score_inputs(self, encoded: FloatArray) -> FloatArray:
+        """The network's output for inputs, which stay as they are."""
         known = known_encoded(encoded)
         scores = self.network(encoded)
         return scores if known.all() else np.where(known, scores, np.nan)

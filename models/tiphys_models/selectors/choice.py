@@ -31,16 +31,29 @@ class SwitchLimit:
         self._per_hour = per_hour
         self._at_s: deque[float] = deque()
         self._last: str | None = None
+        self._before: tuple[str | None, float, bool] = (None, 0.0, False)
+        """Who decided before the newest choice, when that was made, and whether it counted as a change."""
 
     def hold(self, choice: Choice, time_s: float) -> Choice:
         """The choice itself, or the last candidate again where the limit is reached."""
         while self._at_s and self._at_s[0] <= time_s - _HOUR_S:
             self._at_s.popleft()
+        self._before = (self._last, time_s, False)
         if self._last is None or choice.candidate == self._last:
             self._last = choice.candidate
             return choice
         if self._per_hour is not None and len(self._at_s) >= self._per_hour:
             return Choice(self._last, "SwitchLimit", choice.predicted, choice.thinking_s)
+        self._before = (self._last, time_s, True)
         self._at_s.append(time_s)
         self._last = choice.candidate
         return choice
+
+    def overruled(self, candidate: str) -> None:
+        """This candidate decides instead of the newest choice; mostly the one before, and then nothing has changed."""
+        former, time_s, changed = self._before
+        if changed:
+            self._at_s.pop()
+        if another := former is not None and candidate != former:
+            self._at_s.append(time_s)
+        self._last, self._before = candidate, (former, time_s, another)

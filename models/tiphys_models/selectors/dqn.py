@@ -95,6 +95,16 @@ class DQN:
             self._made[scored.decision].reward = -scored.j / self._unit
             self._remember(scored.decision)
 
+    def overruled(self, decision: int, candidate: str) -> None:
+        """See `Overrulable`."""
+        step = self._made.get(decision)
+        if step is None:
+            return
+        if candidate in self._policies:
+            step.taken = self._policies.index(candidate)
+        else:
+            del self._made[decision]
+
     def forget(self, decision: int) -> None:
         """See `Selector`."""
         self._made.pop(decision, None)

@@ -42,6 +42,8 @@ class LookAhead:
         self._ratio: FloatArray = np.ones(len(self._names))
         self._counts: FloatArray = np.zeros(len(self._names))
         self._open: dict[int, tuple[int, float]] = {}
+        self._prices: tuple[int, Mapping[str, float]] = (-1, {})
+        """Of the newest decision: every candidate's price, uncorrected."""
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
         """The lowest corrected price; equals: the first in order."""
@@ -49,7 +51,7 @@ class LookAhead:
         raw = {name: self._price(name, state, tasks, digest) for name in self._names if name in candidates}
         predicted = {name: price * float(self._ratio[self._names.index(name)]) for name, price in raw.items()}
         best = min(predicted, key=predicted.__getitem__)
-        self._open[decision] = (self._names.index(best), raw[best])
+        self._open[decision], self._prices = (self._names.index(best), raw[best]), (decision, raw)
         thinking_s = sum(_seconds(name, len(tasks)) for name in raw if name != best)
         return Choice(best, "BestPredicted", predicted, thinking_s)
 
@@ -66,6 +68,13 @@ class LookAhead:
         ratio = min(max(scored.j / price, 1 / _RATIO_MAX), _RATIO_MAX)
         self._ratio[index] += (ratio - self._ratio[index]) / (_PRIOR + min(self._counts[index], _MEMORY))
         self._counts[index] += 1
+
+    def overruled(self, decision: int, candidate: str) -> None:
+        """See `Overrulable`."""
+        newest, raw = self._prices
+        self._open.pop(decision, None)
+        if newest == decision and candidate in raw:
+            self._open[decision] = (self._names.index(candidate), raw[candidate])
 
     def forget(self, decision: int) -> None:
         """See `Selector`."""

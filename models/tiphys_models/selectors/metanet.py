@@ -6,6 +6,7 @@ Weights and divisors enter after the prediction, as prices of its four component
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,19 @@ from tiphys_models.selectors.drift import Drift
 from tiphys_models.selectors.encoding import encode_general
 from tiphys_models.selectors.guard import Guard
 from tiphys_models.selectors.protocol import Choice, Scored
-from tiphys_models.selectors.surrogate import COMPONENTS, Surrogate, components, load_surrogate, named, prices
+from tiphys_models.selectors.surrogate import COMPONENTS, Prediction, Surrogate, components, load_surrogate, named, prices
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was predicted at the newest decision, until it is known whether its candidate decides."""
+
+    decision: int
+    tasks: float
+    home: str
+    predicted: Mapping[str, float]
+    found: Prediction
+
 
 _HEAD = 5
 """Of an open decision: interval, candidate, tasks, away from the fallback, promised advantage; then attributed costs, hidden layer."""
@@ -50,6 +63,7 @@ class MetaNet:
         hidden = surrogate.networks[0].layers[-1][0].shape[0] + 1
         self._drift, self._guard = Drift(len(surrogate.candidates), hidden), Guard()
         self._open: dict[int, FloatArray] = {}
+        self._newest: _Seen | None = None
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
         """The lowest predicted J if it beats the fallback's by the validated margin, and the guard has seen no promise broken."""
@@ -69,12 +83,26 @@ class MetaNet:
         self._guard.decided()
         if self._limit is not None:
             choice = self._limit.hold(choice, state.time_s)
-        taken = s.candidates.index(choice.candidate)
-        promised = (predicted[fallback] - predicted[choice.candidate]) / count
-        head = (decision, taken, count, choice.candidate != fallback, promised)
-        self._open[decision] = np.concatenate([head, found.attributed[taken], found.hidden])
+        self._newest = _Seen(decision, count, fallback, predicted, found)
+        self._note(self._newest, choice.candidate)
         thinking_s = sum(scheduling_s(name, len(tasks)) for name in s.previewed if name != choice.candidate)
         return Choice(choice.candidate, choice.reason, choice.predicted, thinking_s)
+
+    def _note(self, seen: _Seen, candidate: str) -> None:
+        """This candidate decides: what was promised and expected of it."""
+        taken = self._surrogate.candidates.index(candidate)
+        promised = (seen.predicted[seen.home] - seen.predicted[candidate]) / seen.tasks
+        head = (seen.decision, taken, seen.tasks, candidate != seen.home, promised)
+        self._open[seen.decision] = np.concatenate([head, seen.found.attributed[taken], seen.found.hidden])
+
+    def overruled(self, decision: int, candidate: str) -> None:
+        """See `Overrulable`. Home stays home, and a decision of a pause is over once."""
+        self._open.pop(decision, None)
+        if self._limit is not None:
+            self._limit.overruled(candidate)
+        seen = self._newest
+        if seen is not None and seen.decision == decision and candidate in seen.predicted:
+            self._note(seen, candidate)
 
     def _previews(self, state: CloudState, tasks: Tasks) -> FloatArray:
         found, digest = np.zeros((len(self._planners), COMPONENTS)), state.digest(tasks)

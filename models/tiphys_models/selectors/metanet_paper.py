@@ -7,6 +7,7 @@ policy. The paper knows no weights: its cost is money a task.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,6 +63,8 @@ class MetaNetPaper:
         self._memory: FloatArray = memory.astype(np.float32)[-MEMORY:]
         """Rows of (policy, phi, inputs), oldest first."""
         self._last: tuple[Since, FloatArray] | None = None
+        self._newest = (-1, 0)
+        """Number of the decision under way, and how many tasks it placed."""
 
     def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
         """First learn from the interval that has just ended, then take the lowest estimate."""
@@ -77,6 +80,7 @@ class MetaNetPaper:
         explore = len(order) > 1 and np.random.default_rng((self._seed, decision)).random() < EXPLORE
         taken = order[1 if explore else 0]
         name = self._policies[taken]
+        self._newest = (decision, len(tasks))
         self._last = (Since.at(state, tasks, scheduling_s(name, len(tasks))), np.concatenate([[taken, 0.0], inputs]).astype(np.float32))
         return Choice(name, "Exploring" if explore else "BestPredicted", {self._policies[i]: float(phi[i]) for i in known})
 
@@ -100,6 +104,18 @@ class MetaNetPaper:
 
     def learn(self, scored: Scored) -> None:
         """The paper's label is the interval's, not the decision's."""
+
+    def overruled(self, decision: int, candidate: str) -> None:
+        """See `Overrulable`."""
+        newest, tasks = self._newest
+        if self._last is None or newest != decision:
+            return
+        since, row = self._last
+        if candidate not in self._policies:
+            self._last = None
+            return
+        row[0] = self._policies.index(candidate)
+        self._last = (replace(since, scheduling_s=scheduling_s(candidate, tasks)), row)
 
     def forget(self, decision: int) -> None:
         """See `Selector`; the paper's label does not wait for tasks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tiphys_models.cloud.score import Outcome
 from tiphys_models.cloud.state import CloudState
@@ -63,3 +63,20 @@ class Selector(Protocol):
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Continue from a checkpoint; ArtifactRefused if it does not fit."""
         ...
+
+
+@runtime_checkable
+class Overrulable(Protocol):
+    """What a selector also is that can be told of rules around it: margin and switches an hour."""
+
+    def overruled(self, decision: int, candidate: str) -> None:
+        """Right after `choose`: this candidate decides instead of the one it named. From now on everything is as if it had named it."""
+        ...
+
+
+def overrule(selector: Selector, decision: int, candidate: str) -> None:
+    """Tell a selector what was done instead; one that cannot be told learns nothing from the decision, rather than something wrong."""
+    if isinstance(selector, Overrulable):
+        selector.overruled(decision, candidate)
+    else:
+        selector.forget(decision)

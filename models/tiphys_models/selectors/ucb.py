@@ -57,6 +57,12 @@ class UCB:
         cost = scored.j / max(tasks, 1)
         self._sums[:, arm] += (1.0, cost, cost**2)
 
+    def overruled(self, decision: int, candidate: str) -> None:
+        """See `Overrulable`."""
+        made = self._made.pop(decision, None)
+        if made is not None and candidate in self._arms:
+            self._made[decision] = (self._arms.index(candidate), made[1])
+
     def forget(self, decision: int) -> None:
         """See `Selector`."""
         self._made.pop(decision, None)

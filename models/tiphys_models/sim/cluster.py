@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
 
 INIT, RUN, IDLE = 1, 2, 3
 WORK_CONSERVING, CAPPED = 0, 1
@@ -94,7 +94,11 @@ class Fleet(NamedTuple):
     """What does not change while a workload runs: functions, limits, calls."""
 
     functions: RecordArray
-    """[F] of `FUNCTION`."""
+    """[F] of `FUNCTION`: what calls truly are like."""
+    profiled: BoolArray
+    """[F]: of which functions a runtime reports what their calls are like alone on a node."""
+    profiles: FloatArray
+    """[F, 5] in the order of `PROFILE_QUANTITIES`: what it reports; for the others what policies take for it."""
     keep_alive_s: float
     sharing: int
     interference: float

@@ -11,11 +11,13 @@ from tiphys_models.features.arrays import FloatArray, HashArray, IntArray
 from tiphys_models.features.outlook import WIDTH, add_outlook, base_rows
 from tiphys_models.placement.rank import mixed_ties, sort_key
 from tiphys_models.policies import kernels
+from tiphys_models.policies.rules import WarmFirst
 from tiphys_models.sim.cluster import Cluster, Fleet
 from tiphys_models.sim.compiled import compiled
 from tiphys_models.sim.foresight import marginal_cost
 from tiphys_models.sim.observe import Seen
 
+FALLBACK_EPSILON = WarmFirst().epsilon
 HASHING, ROUND_ROBIN, LEAST_CONNECTIONS, GREEDY, STATIC_RANK, WARM_FIRST, NETWORK, CLAIRVOYANT, GREEDY_STAY = range(9)
 
 _hashing = compiled(kernels.hashing)
@@ -75,25 +77,23 @@ def encode_seen(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, place: IntArra
         same = np.empty(count, np.bool_)
         for i in range(count):
             other = seen.open_calls[i]
-            of = g.functions[g.function[other]]
+            of = g.function[other]
+            profile = g.profiles[of]
+            cold = 0 if seen.open_warm[other] else 1
             open_row[i] = place[c.calls[other].node]
             age[i] = t - seen.placed_s[other]
-            work[i] = of.warm_work if seen.open_warm[other] else of.cold_work
-            alone[i] = work[i] / of.parallelism + (0.0 if seen.open_warm[other] else of.init_s)
-            parallelism[i] = of.parallelism
-            memory[i] = of.memory
-            same[i] = g.function[other] == f
+            work[i] = profile[2 + cold]
+            alone[i] = profile[cold]
+            parallelism[i] = profile[4]
+            memory[i] = g.functions[of].memory
+            same[i] = of == f
         idle_memory = np.zeros(len(rows))
         for other in range(len(g.functions)):
             idle_memory += seen.idle[other][rows] * g.functions[other].memory
-        own = g.functions[f]
-        profile = np.array(
-            [own.warm_work / own.parallelism, own.init_s + own.cold_work / own.parallelism, own.warm_work, own.cold_work, own.parallelism]
-        )
         age_of_reading = t - seen.sample_s[rows]
         _add_outlook(
-            encoded, c.nodes.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.functions[f].memory, profile,
-            open_row, age, alone, work, parallelism, memory, same,
+            encoded, c.nodes.cores[rows], capacity, age_of_reading, inflight_memory, idle, idle_memory, g.functions[f].memory,
+            g.profiles[f], open_row, age, alone, work, parallelism, memory, same,
         )  # fmt: skip
     return encoded
 
@@ -158,6 +158,18 @@ def rule_scores(c: Cluster, g: Fleet, seen: Seen, rule: Rule, rows: IntArray, k:
     for i in range(known):
         costs[i] = marginal_cost(c, g, k, rows[i], t)
     return -costs
+
+
+@compiled
+def falls_back(g: Fleet, rule: Rule, k: int) -> bool:
+    """Whether the extender would leave call k to the fallback: the network reads profiles, and its function has none."""
+    return rule.kind == NETWORK and rule.inputs == WIDTH and not g.profiled[g.function[k]]
+
+
+@compiled
+def fallback_scores(c: Cluster, g: Fleet, seen: Seen, rows: IntArray, k: int) -> FloatArray:
+    """One score a candidate by warm-first, a SchedulingPolicy's fallback unless it names another."""
+    return _warm_first(seen.idle[g.function[k]][rows], np.zeros(len(rows), np.bool_), seen.inflight[rows], c.nodes.cores[rows])
 
 
 @compiled

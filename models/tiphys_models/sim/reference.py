@@ -19,13 +19,14 @@ from tiphys_models.features.readings import PlacementRequest
 from tiphys_models.features.schema import COLUMN, NODE_READINGS
 from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.policies.faasrank import FaaSRank
 from tiphys_models.policies.protocol import PlacementPolicy
-from tiphys_models.policies.rules import Hashing
+from tiphys_models.policies.rules import Hashing, WarmFirst
 from tiphys_models.sim.episode import Records, node_name
 from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
 from tiphys_models.sim.invoker import Event, Invoker, InvokerRules, Step, Usage
 from tiphys_models.sim.observe import CPU_TICK_S, LOAD_TICK
-from tiphys_models.sim.scenario import Scenario
+from tiphys_models.sim.scenario import Scenario, profiled_functions
 from tiphys_models.sim.workloads import Workload, namespace_of, uid_of
 
 
@@ -57,6 +58,7 @@ class Reference:
 
     def __init__(self, workload: Workload, policy: PlacementPolicy, scenario: Scenario, *, kubernetes: bool = False) -> None:
         self.workload, self.policy, self.scenario, self.kubernetes = workload, policy, scenario, kubernetes
+        self.fallback = WarmFirst()
         self.models = [_with_start_cost(function, scenario.start_cost) for function in FUNCTIONS]
         sizes = zip(scenario.cores(), scenario.capacity_bytes(), strict=True)
         self.now_s = 0.0
@@ -109,11 +111,12 @@ class Reference:
     # ---- what policies see --------------------------------------------------------------------------------------------
 
     def _introduce_functions(self) -> None:
-        profiles = {}
-        for name, f in zip(self.functions, self.models, strict=True):
+        profiles, profiled = {}, profiled_functions(self.scenario, self.workload)
+        for name, f, described in zip(self.functions, self.models, profiled, strict=True):
             start = PodFacts(f"start-{name}", self.namespace, name, name, "", "tiphys", 0, 0, True, False, (), 0.0, f.init_s)
             self.state.put_pod(start, 0.0)
-            profiles[name] = FunctionProfile(f.warm_s, f.cold_s, f.warm_work_core_s, f.cold_work_core_s, float(f.parallelism))
+            if described:
+                profiles[name] = FunctionProfile(f.warm_s, f.cold_s, f.warm_work_core_s, f.cold_work_core_s, float(f.parallelism))
         self.state.put_profiles(profiles)
 
     def _node_facts(self, node: _Node) -> NodeFacts:
@@ -156,7 +159,7 @@ class Reference:
 
     def _tell_finished(self, until_s: float) -> None:
         for k in [k for k in self.unseen if self.finish_s[k] <= until_s]:
-            self.state.finished(uid_of(k))
+            self.state.ran(uid_of(k), float(self.finish_s[k]))
             self.unseen.remove(k)
 
     def _place(self, k: int) -> None:
@@ -175,8 +178,9 @@ class Reference:
         if isinstance(self.policy, Hashing):  # its balancer knows of completions at once
             pending = np.array([self._asked_for(n) for n in nodes])
             view = replace(view, available_memory_bytes=view.memory_capacity_bytes - pending)
-        scores = self.policy.score(view, state.memory())
-        best = order(scores, tie_breakers(request.uid, view.name_hash), self.policy.epsilon)[0]
+        policy = self._judge(name)
+        scores = policy.score(view, state.memory())
+        best = order(scores, tie_breakers(request.uid, view.name_hash), policy.epsilon)[0]
         node = nodes[int(best)]
         state.decided(request, node.name, self.now_s)
         state.bound(
@@ -184,6 +188,12 @@ class Reference:
         )
         self.node_of[k] = self.nodes.index(node)
         self._note(node.invoker.submit(str(k), self.models[function], self.now_s, float(self.workload.noise[k])))
+
+    def _judge(self, function: str) -> PlacementPolicy:
+        """The policy, or the fallback where the extender would turn to it."""
+        policy = self.policy
+        left_out = isinstance(policy, FaaSRank) and policy.reads_profiles and self.state.profile_gap(function) is not None
+        return self.fallback if left_out else policy
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 

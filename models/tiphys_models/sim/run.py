@@ -9,7 +9,17 @@ import numpy as np
 from tiphys_models.features.arrays import BoolArray, FloatArray, HashArray, IntArray
 from tiphys_models.sim.cluster import Cluster, Fleet
 from tiphys_models.sim.compiled import compiled
-from tiphys_models.sim.decide import NETWORK, Rule, choose, encode_seen, judge, rule_scores
+from tiphys_models.sim.decide import (
+    FALLBACK_EPSILON,
+    NETWORK,
+    Rule,
+    choose,
+    encode_seen,
+    fallback_scores,
+    falls_back,
+    judge,
+    rule_scores,
+)
 from tiphys_models.sim.events import advance, drain, lose_node, put
 from tiphys_models.sim.foresight import marginal_cost
 from tiphys_models.sim.observe import Seen, forget, publish, reserve, take_sample
@@ -45,7 +55,11 @@ def decide_and_put(
     name_hash: HashArray, uid_hash: HashArray, rows: IntArray, place: IntArray,
 ) -> None:  # fmt: skip
     """Place call k now; everything up to t has happened."""
-    if rule.kind == NETWORK:
+    epsilon = rule.epsilon
+    if falls_back(g, rule, k):
+        scores = fallback_scores(c, g, seen, rows, k)
+        epsilon = FALLBACK_EPSILON
+    elif rule.kind == NETWORK:
         encoded = encode_seen(c, g, seen, rows, place, k, t, rule.inputs)
         scores = judge(seen, rule, rows, encoded)
         if len(tape.inputs) > 0:
@@ -66,7 +80,7 @@ def decide_and_put(
             reached += weights[best]
         tape.log_p[k] = np.log(weights[best] / total)
     else:
-        best = choose(scores, name_hash[rows], uid_hash[k], rule.epsilon)
+        best = choose(scores, name_hash[rows], uid_hash[k], epsilon)
     if len(tape.chosen) > 0:
         tape.chosen[k] = best
     n = rows[best]

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.sim.cluster import CAPPED, FUNCTION, WORK_CONSERVING, Fleet
+from tiphys_models.domain.hashing import stable_hash
+from tiphys_models.features.arrays import BoolArray, FloatArray
+from tiphys_models.features.calls import filled
+from tiphys_models.sim.cluster import CAPPED, FUNCTION, WORK_CONSERVING, Fleet, RecordArray
 from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
 from tiphys_models.sim.workloads import Workload
 
@@ -46,6 +48,8 @@ class Scenario:
     interference: float = 0.0
     start_cost: float = 1.0
     """Multiplies `init_s` and what a cold execution takes longer than a warm one."""
+    profiled: float = 1.0
+    """Share of the functions of which a runtime reports what calls are like; which of them differs from seed to seed."""
     events: tuple[NodeEvent, ...] = field(default=())
 
     def cores(self) -> FloatArray:
@@ -85,7 +89,27 @@ AGES: tuple[Scenario, ...] = (
 )
 SIZES: tuple[Scenario, ...] = (Scenario("nodes-5", nodes=5), Scenario("nodes-50", nodes=50), Scenario("nodes-200", nodes=200))
 MIXED = Scenario("mixed", mixed=True)
+PROFILED: tuple[Scenario, ...] = (
+    Scenario("profiles-80", profiled=0.8),
+    Scenario("profiles-50", profiled=0.5),
+    Scenario("profiles-30", profiled=0.3),
+)
+"""Of so many percent of the functions somebody has said what their calls are like."""
 NODE_LOSS = Scenario("node-loss", events=(NodeEvent(12.0, 3, joins=False), NodeEvent(27.0, 3, joins=True)))
+
+
+def profiled_functions(scenario: Scenario, workload: Workload, functions: tuple[FunctionModel, ...] = FUNCTIONS) -> BoolArray:
+    """Of which functions somebody has said what their calls are like, as a mask."""
+    order = sorted(range(len(functions)), key=lambda f: stable_hash(f"{workload.name}/{workload.seed}/{functions[f].name}"))
+    mask = np.zeros(len(functions), np.bool_)
+    mask[order[: round(scenario.profiled * len(functions))]] = True
+    return mask
+
+
+def _profile(record: RecordArray) -> tuple[float, ...]:
+    """What a runtime would report of a function."""
+    warm_work, cold_work, parallelism = float(record["warm_work"]), float(record["cold_work"]), float(record["parallelism"])
+    return warm_work / parallelism, float(record["init_s"]) + cold_work / parallelism, warm_work, cold_work, parallelism
 
 
 def make_fleet(scenario: Scenario, workload: Workload, functions: tuple[FunctionModel, ...] = FUNCTIONS) -> Fleet:
@@ -107,8 +131,12 @@ def make_fleet(scenario: Scenario, workload: Workload, functions: tuple[Function
         record["disk_writes"] = f.disk_writes
         record["net_received"] = f.net_received_bytes
         record["net_sent"] = f.net_sent_bytes
+    profiled = profiled_functions(scenario, workload, functions)
+    declared = np.array([_profile(record) for record in records])
     return Fleet(
         functions=records,
+        profiled=profiled,
+        profiles=filled(np.where(profiled[:, None], declared, np.nan))[:-1],
         keep_alive_s=scenario.keep_alive_s,
         sharing=CAPPED if scenario.capped else WORK_CONSERVING,
         interference=scenario.interference,

@@ -14,7 +14,7 @@ from tiphys_models.domain.errors import ArtifactRefused
 from tiphys_models.planners.per_pod import make_candidate
 from tiphys_models.planners.protocol import Planner
 from tiphys_models.selectors.checkpoint import pack, unpack
-from tiphys_models.selectors.protocol import Choice, Scored, Selector
+from tiphys_models.selectors.protocol import Choice, Scored, Selector, overrule
 from tiphys_models.selectors.registry import make_selector
 
 HOUR_S = 3600.0
@@ -85,8 +85,7 @@ class Chooser:
         choice = self._selector.choose(decision, state, tasks, self.among)
         held = hold(choice, active, self.among, spec.margin_percent, spec.max_switches_per_hour, switches_at_s, state.time_s)
         if held.candidate != choice.candidate:
-            # asked again with one candidate, the selector remembers for this decision what is really done
-            self._selector.choose(decision, state, tasks, (held.candidate,))
+            overrule(self._selector, decision, held.candidate)
         return held, choice
 
     def planner(self, name: str) -> Planner:

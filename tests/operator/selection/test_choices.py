@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.operator.selection.small import ONLY_COST, ONLY_ENERGY, START_S, Live, node, policy
 from tiphys_models.api.reasons import ChoiceReason
+from tiphys_models.cloud.state import CloudState
+from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.selectors.protocol import Choice
 from tiphys_operator.selection.chooser import Chooser, hold
 from tiphys_operator.selection.prices import PriceTable
@@ -177,3 +180,39 @@ def test_every_selector_chooses_from_a_live_cluster_and_survives_a_restart(by: s
     again = Chooser(live.spec, live.memory.learned)
     assert again.online_state() == live.memory.learned
     assert len(live.memory.learned) < 900_000
+
+
+class Recorder:
+    """A selector, and what it was asked and told."""
+
+    def __init__(self, selector: Any) -> None:
+        self._selector = selector
+        self.asked: list[tuple[int, tuple[str, ...]]] = []
+        self.told: dict[int, str] = {}
+
+    def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
+        self.asked.append((decision, candidates))
+        choice: Choice = self._selector.choose(decision, state, tasks, candidates)
+        return choice
+
+    def overruled(self, decision: int, candidate: str) -> None:
+        self.told[decision] = candidate
+        self._selector.overruled(decision, candidate)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+
+def test_a_selector_is_asked_once_a_decision_and_told_what_was_done_instead() -> None:
+    """UCB wants to try one candidate after the other; no switch is allowed."""
+    live = Live(by="ucb", among=["cost-lean", "one-per-host", "energy-lean"], maxSwitchesPerHour=0)
+    recorder = Recorder(live.chooser._selector)
+    live.chooser._selector = recorder
+    for turn in range(4):
+        live.create(2, f"w{turn}")
+        live.interval()
+    first = live.memory.active
+    assert [decision for decision, _ in recorder.asked] == [1, 2, 3, 4]
+    assert {candidates for _, candidates in recorder.asked} == {("cost-lean", "one-per-host", "energy-lean")}
+    assert set(recorder.told.values()) == {first}
+    assert len(recorder.told) >= 2
