@@ -189,12 +189,12 @@ def _create(plane: Plane, obj: dict[str, Any], kind: str, number: int) -> int:
         if kind == "Node":
             body["status"] = status
         Step(body).send(plane.cluster.api)
-    except ApiError:
-        return 0
+    except (ApiError, TypeError):
+        return 0  # TypeError: a number of more than 64 bits, which our client cannot send
     if status:
         try:
             Step(body | {"status": status}, "/status", change=True).send(plane.cluster.api)
-        except ApiError:
+        except (ApiError, TypeError):
             return 1  # the object was taken, this status was not
     return 1
 
@@ -213,7 +213,7 @@ def _in_a_condition(plane: Plane, obj: dict[str, Any], name: str) -> bool:
     if not obj["apiVersion"].startswith("tiphys.io"):
         return False
     found = plane.cluster.api.get(f"{Step(obj).collection}/{name}").get("status") or {}
-    return any(c["status"] == "False" and c["type"] == "Ready" for c in found.get("conditions") or ()) or any(
+    return any(c["status"] == "False" and c["type"] in ("Ready", "Reachable") for c in found.get("conditions") or ()) or any(
         c["type"] in ("Conflict", "Limited", "RolledBack") and c["status"] == "True" for c in found.get("conditions") or ()
     )
 
