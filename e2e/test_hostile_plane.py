@@ -213,7 +213,7 @@ def _in_a_condition(plane: Plane, obj: dict[str, Any], name: str) -> bool:
     if not obj["apiVersion"].startswith("tiphys.io"):
         return False
     found = plane.cluster.api.get(f"{Step(obj).collection}/{name}").get("status") or {}
-    return any(c["status"] == "False" and c["type"] in ("Ready", "Reachable") for c in found.get("conditions") or ()) or any(
+    return any(c["status"] != "True" and c["type"] in ("Ready", "Reachable") for c in found.get("conditions") or ()) or any(
         c["type"] in ("Conflict", "Limited", "RolledBack") and c["status"] == "True" for c in found.get("conditions") or ()
     )
 
