@@ -466,15 +466,12 @@ async def test_a_round_shows_that_the_loop_turns(loop: Loop) -> None:
 
 
 async def test_a_server_that_asks_to_be_left_alone_is_asked_so_seldom(loop: Loop) -> None:
-    class Throttled(ApiError):
-        retry_after_s = 2.0
-
     asked = 0
 
     async def observe() -> Any:
         nonlocal asked
         asked += 1
-        raise Throttled(429, "TooManyRequests", "later")
+        raise ApiError(429, "TooManyRequests", "later", retry_after_s=2.0)
 
     loop.reconciler._observer.observe = observe  # type: ignore[method-assign]
     running = asyncio.create_task(loop.reconciler.run())
