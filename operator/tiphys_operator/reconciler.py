@@ -67,6 +67,12 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
         self._health.loops.expect(LOOP, LATE_S)
+        try:
+            await self._rounds()
+        finally:
+            await self._observer.close()
+
+    async def _rounds(self) -> None:
         backoff_s = _BACKOFF_START_S
         while True:
             self._wake.clear()
