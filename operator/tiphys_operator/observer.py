@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from tiphys_operator.observation import ModelSeen, Observation, PodGroup, Policy
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _LISTS_AT_ONCE = 4
-_PATIENCE_S = 2.0
+_PATIENCE_S = 0.5
 """With one namespace's pods: a burst of large ones makes the API server take seconds for each page, and a round serves all namespaces."""
 _COUNT_MAX_S = 60.0
 _SELECTOR_MAX = 4096  # a longer one might not fit into a URL on its way: then all pods of the namespace are listed
@@ -61,6 +61,8 @@ class Observer:
         """`pods_for_s`: how long counted pods are good enough while nobody edits a policy of their namespace."""
         self._guard, self._pods_for_s = guard, pods_for_s
         self._counts: dict[str, _Counted] = {}
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when pods were counted for which a round did not wait."""
         self._limit = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._counting: dict[str, asyncio.Task[None]] = {}
         self._client, self._shelf, self._learned, self._reader, self._clock = client, shelf, learned, reader, clock
@@ -128,7 +130,9 @@ class Observer:
         for namespace, here in wanted.items():
             self._count(namespace, here)
         if self._counting:
-            await asyncio.wait(self._counting.values(), timeout=_PATIENCE_S)
+            _, late = await asyncio.wait(self._counting.values(), timeout=_PATIENCE_S)
+            for task in late:
+                task.add_done_callback(self._counted_late)
         for namespace, here in wanted.items():
             try:
                 found = self._found(namespace, _asked(here))
@@ -142,6 +146,10 @@ class Observer:
                 groups.update({policy.key: _selected(route, found) for policy, route in here})
         self._counts = {namespace: counted for namespace, counted in self._counts.items() if namespace in wanted}
         return groups, problems
+
+    def _counted_late(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.on_news()
 
     async def close(self) -> None:
         """Count no more."""

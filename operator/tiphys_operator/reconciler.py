@@ -59,6 +59,7 @@ class Reconciler:
         self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
         self._wake = asyncio.Event()
         self._took_s = 0.0
+        observer.on_news = self.wake
 
     def wake(self) -> None:
         """Reconcile soon."""
