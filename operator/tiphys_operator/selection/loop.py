@@ -39,9 +39,9 @@ LOOP = "selection"
 LATE_S = 180.0
 _IDLE_S = 60.0
 _AGAIN_S = 1.0
-_AT_ONCE = 2
+_AT_ONCE = 3
 """Intervals that think side by side: planners fill a core each."""
-_LONGEST_S, _LONGEST_QUICK_S = 60.0, 10.0
+_LONGEST_S, _LONGEST_QUICK_S = 60.0, 4.0
 """Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away, and is ended."""
 _QUICK_S, _FADING, _REST_TIMES = 1.0, 0.9, 4.0
 """Who thinks longer shares a place with all who do, and rests in proportion; that is forgotten over some ten quick intervals."""
