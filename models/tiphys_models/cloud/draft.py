@@ -15,7 +15,6 @@ from tiphys_models.cloud.state import UNPLACED, CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import IntArray
 
-
 _KEPT_MAX = 20_000
 """Outlooks that a draft remembers: each names all tasks of its host, and a search asks for hundreds of thousands."""
 
