@@ -19,12 +19,12 @@ class _Share:
 class Turns:
     """Jobs by the object they are for. Nobody waits for a job but the next one of the same object.
 
-    Slow jobs leave one place to the others, however many of them there are.
+    Slow jobs leave half of the places to the others, however many of them there are.
     """
 
     def __init__(self, at_once: int, of_one_namespace: int, on_end: Callable[[], None]) -> None:
         self._limit, self._of_one, self._on_end = asyncio.Semaphore(at_once), of_one_namespace, on_end
-        self._slow = asyncio.Semaphore(max(at_once - 1, 1))
+        self._slow = asyncio.Semaphore(max(at_once // 2, 1))
         self._shares: dict[str, _Share] = {}
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._error: BaseException | None = None
