@@ -109,17 +109,24 @@ class Writer:
             self._metrics.writes.labels("event").inc()
 
     async def fenced(self, request: Any) -> Any:
-        """A request's answer; only while the Lease is held, and given up before it ends."""
+        """A request's answer; only while the Lease is held, and given up before it ends.
+
+        A slow answer alone costs nobody the Lease: while that is renewed, the request may take the time that requests may take.
+        """
         try:
             remaining_s = self._lease.check()
         except LeaseLost:
             request.close()
             raise
+        asked = asyncio.ensure_future(request)
         try:
-            async with asyncio.timeout(remaining_s):
-                return await request
-        except TimeoutError as error:
-            raise LeaseLost("the Lease ended during a write") from error
+            while not (await asyncio.wait({asked}, timeout=remaining_s))[0]:
+                remaining_s = self._lease.check()
+            return asked.result()
+        finally:
+            if not asked.done():
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
 
     def _event_body(self, event: EventWrite, entry: EventEntry) -> dict[str, Any]:
         about = event.about

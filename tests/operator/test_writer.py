@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -8,9 +10,10 @@ from aiohttp import web
 
 from tests.operator.api_server import FakeApiServer, status
 from tests.operator.builders import seen
-from tiphys_models.clients.kube import ApiError
+from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.observation import AnswerCounts, policy_seen
@@ -66,15 +69,39 @@ async def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
 
 
 async def test_a_write_that_outlasts_the_lease_is_given_up(desk: Desk) -> None:
-    import asyncio
-
     async def slow(request: web.Request) -> None:
+        desk.clock.advance(1)
         await asyncio.sleep(5)
 
     desk.server.fault = slow
     desk.clock.advance(9.9)
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(desk.writer.write_status(desk.status()), 2)
+    assert not desk.server.wrote("status")
+
+
+async def test_a_slow_webhook_of_somebody_else_costs_no_lease_that_is_renewed(desk: Desk) -> None:
+    async def slow(request: web.Request) -> None:
+        if request.path.endswith("/status"):
+            assert await desk.lease.try_acquire_or_renew()
+            await asyncio.sleep(0.5)
+
+    desk.server.fault = slow
+    desk.clock.advance(9.9)
+    assert desk.lease.remaining_s() < 0.5, "less than the webhook takes"
+    assert await asyncio.wait_for(desk.writer.write_status(desk.status()), 5)
+
+
+async def test_an_answer_that_never_comes_is_an_answer_that_failed_and_no_lost_lease(desk: Desk) -> None:
+    async def never(request: web.Request) -> None:
+        await asyncio.sleep(30)
+
+    async with KubeClient(desk.server.access, request_timeout_s=0.3) as client:
+        writer = Writer(client, desk.lease, desk.metrics, desk.clock)
+        desk.clock.advance(9.9)
+        desk.server.fault = never
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(writer.write_status(desk.status()), 5)
 
 
 async def test_a_late_write_of_a_former_leader_fails_instead_of_overwriting(desk: Desk) -> None:
@@ -161,3 +188,29 @@ def test_a_name_of_the_greatest_length_still_makes_a_valid_event_name() -> None:
     entry = EventBook(ManualClock()).enter(EventWrite(seen("x" * 253), warning=False, reason="r", message="m"))
     assert entry is not None
     assert len(entry.name) <= 253
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+async def test_a_write_that_takes_longer_than_the_lease_loses_it_only_if_nobody_renews(renewed: bool) -> None:
+    clock, metrics = SystemClock(), OperatorMetrics()
+    async with FakeApiServer() as server, server.client() as client:
+        lease = Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", "a", duration_s=1.0, renew_s=0.5, retry_s=0.1), clock)
+        await lease.try_acquire_or_renew()
+        server.add_policy("p")
+        desk = Desk(server, ManualClock(), lease, metrics, Writer(client, lease, metrics, clock))
+
+        async def slow(request: web.Request) -> None:
+            if request.method == "PATCH" and "schedulingpolicies" in request.path:
+                await asyncio.sleep(0.9)
+
+        server.fault = slow
+        holding = asyncio.create_task(lease.hold()) if renewed else None
+        if renewed:
+            assert await desk.writer.write_status(desk.status())
+        else:
+            with pytest.raises(LeaseLost):
+                await desk.writer.write_status(desk.status())
+        if holding is not None:
+            holding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await holding
