@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ from tiphys_operator.observation import ModelSeen, Observation, PodGroup, Policy
 POLICIES_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 _LISTS_AT_ONCE = 4
+_PATIENCE_S = 0.5
+"""With one namespace's pods: a burst of large ones makes the API server take seconds for each page, and a round serves all namespaces."""
+_COUNT_MAX_S = 60.0
 _SELECTOR_MAX = 4096  # a longer one might not fit into a URL on its way: then all pods of the namespace are listed
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _OVERLOADED = (401, 429, 500, 502, 503, 504)
@@ -58,6 +61,10 @@ class Observer:
         """`pods_for_s`: how long counted pods are good enough while nobody edits a policy of their namespace."""
         self._guard, self._pods_for_s = guard, pods_for_s
         self._counts: dict[str, _Counted] = {}
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when pods were counted for which a round did not wait."""
+        self._limit = asyncio.Semaphore(_LISTS_AT_ONCE)
+        self._counting: dict[str, asyncio.Task[None]] = {}
         self._client, self._shelf, self._learned, self._reader, self._clock = client, shelf, learned, reader, clock
         # planners' and selectors' weights lie there too: who runs them loads and checks them
         self._shipped = ModelShelf(WEIGHTS, only=SHIPPED)
@@ -112,45 +119,75 @@ class Observer:
                     yield obj
 
     async def _pods(self, policies: list[PolicySeen]) -> tuple[Mapping[str, tuple[PodGroup, ...]], Mapping[str, str]]:
-        limit = asyncio.Semaphore(_LISTS_AT_ONCE)
         groups: dict[str, tuple[PodGroup, ...]] = {}
         problems: dict[str, str] = {}
         wanted: dict[str, list[tuple[PolicySeen, Route]]] = {}
         for policy in policies:
             if policy.route is not None and not policy.deleting:
                 wanted.setdefault(policy.namespace, []).append((policy, policy.route))
-
-        async def count(namespace: str, here: list[tuple[PolicySeen, Route]]) -> None:
-            async with limit:
-                try:
-                    found = await self._counted(namespace, here)
-                except ApiError as error:
-                    if error.status in _OVERLOADED:
-                        raise
-                    problems.update({policy.key: _problem(error) for policy, _ in here})
-                else:
-                    groups.update({policy.key: _selected(route, found) for policy, route in here})
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for namespace, here in wanted.items():
-                    tasks.create_task(count(namespace, here))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group
+        for namespace in set(self._counting) - set(wanted):
+            self._counting.pop(namespace).cancel()
+        for namespace, here in wanted.items():
+            self._count(namespace, here)
+        if self._counting:
+            _, late = await asyncio.wait(self._counting.values(), timeout=_PATIENCE_S)
+            for task in late:
+                task.add_done_callback(self._counted_late)
+        for namespace, here in wanted.items():
+            try:
+                found = self._found(namespace, _asked(here))
+            except ApiError as error:
+                if error.status in _OVERLOADED:
+                    raise
+                problems.update({policy.key: _problem(error) for policy, _ in here})
+            except TimeoutError:
+                problems.update({policy.key: "pods take long to be listed" for policy, _ in here})
+            else:
+                groups.update({policy.key: _selected(route, found) for policy, route in here})
         self._counts = {namespace: counted for namespace, counted in self._counts.items() if namespace in wanted}
         return groups, problems
 
-    async def _counted(self, namespace: str, here: list[tuple[PolicySeen, Route]]) -> tuple[PodGroup, ...]:
+    def _counted_late(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.on_news()
+
+    async def close(self) -> None:
+        """Count no more."""
+        counting = list(self._counting.values())
+        self._counting.clear()
+        for task in counting:
+            task.cancel()
+        await asyncio.gather(*counting, return_exceptions=True)
+
+    def _count(self, namespace: str, here: list[tuple[PolicySeen, Route]]) -> None:
         """A namespace's unfinished pods, listed once for all its policies, and not anew for what others edit elsewhere."""
-        asked = frozenset((policy.uid, policy.generation) for policy, _ in here)
-        known, now_s = self._counts.get(namespace), self._clock.monotonic_s()
-        if known is not None and known.asked == asked and now_s - known.at_s < self._pods_for_s:
-            return known.groups
+        asked, now_s = _asked(here), self._clock.monotonic_s()
+        running, known = self._counting.get(namespace), self._counts.get(namespace)
+        if running is not None and running.get_name() == str(hash(asked)):
+            return
+        if running is not None:
+            running.cancel()  # for another selector, perhaps: what it lists is no answer
+        elif known is not None and known.asked == asked and now_s - known.at_s < self._pods_for_s:
+            return
         # one policy's selector spares bytes; several share one list
         selector = here[0][1].selector if len(here) == 1 else None
-        groups = await self._listed_groups(namespace, selector)
-        self._counts[namespace] = _Counted(asked, now_s, groups)
-        return groups
+
+        async def count() -> None:
+            async with self._limit, asyncio.timeout(_COUNT_MAX_S):
+                groups = await self._listed_groups(namespace, selector)
+            self._counts[namespace] = _Counted(asked, now_s, groups)
+
+        self._counting[namespace] = asyncio.create_task(count(), name=str(hash(asked)))
+
+    def _found(self, namespace: str, asked: frozenset[tuple[str, int]]) -> tuple[PodGroup, ...]:
+        """What was counted now, else what was counted last; TimeoutError if nothing was yet."""
+        task = self._counting.get(namespace)
+        if task is not None and task.done():
+            del self._counting[namespace]
+            task.result()
+        if (known := self._counts.get(namespace)) is None or known.asked != asked:
+            raise TimeoutError
+        return known.groups
 
     async def _listed_groups(self, namespace: str, selector: LabelSelector | None) -> tuple[PodGroup, ...]:
         """Labels are all that routing reads; which pods are ours the API server knows by field selector, so no spec crosses the wire."""
@@ -171,6 +208,10 @@ class Observer:
             async for page in pages:
                 for pod in page.get("items") or ():
                     yield pod
+
+
+def _asked(here: list[tuple[PolicySeen, Route]]) -> frozenset[tuple[str, int]]:
+    return frozenset((policy.uid, policy.generation) for policy, _ in here)
 
 
 def _selected(route: Route, groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:

@@ -59,6 +59,7 @@ class Reconciler:
         self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
         self._wake = asyncio.Event()
         self._took_s = 0.0
+        observer.on_news = self.wake
 
     def wake(self) -> None:
         """Reconcile soon."""
@@ -67,6 +68,12 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled, or until the Lease is lost."""
         self._health.loops.expect(LOOP, LATE_S)
+        try:
+            await self._rounds()
+        finally:
+            await self._observer.close()
+
+    async def _rounds(self) -> None:
         backoff_s = _BACKOFF_START_S
         while True:
             self._wake.clear()

@@ -111,23 +111,22 @@ class Writer:
     async def fenced(self, request: Any) -> Any:
         """A request's answer; only while the Lease is held, and given up before it ends.
 
-        A slow answer is none of the Lease's business while that is renewed: admission webhooks of others may take 30 s, and a process
-        that ended for it would end with every write.
+        A slow answer alone costs nobody the Lease: while that is renewed, the request may take the time that requests may take.
         """
         try:
             remaining_s = self._lease.check()
         except LeaseLost:
             request.close()
             raise
-        answer = asyncio.ensure_future(request)
+        asked = asyncio.ensure_future(request)
         try:
-            while not (await asyncio.wait({answer}, timeout=remaining_s))[0]:
+            while not (await asyncio.wait({asked}, timeout=remaining_s))[0]:
                 remaining_s = self._lease.check()
-        except BaseException:
-            answer.cancel()
-            await asyncio.gather(answer, return_exceptions=True)
-            raise
-        return answer.result()
+            return asked.result()
+        finally:
+            if not asked.done():
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
 
     def _event_body(self, event: EventWrite, entry: EventEntry) -> dict[str, Any]:
         about = event.about

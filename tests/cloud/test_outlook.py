@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from tests.cloud.small import state, tasks
+from tiphys_models.cloud import outlook
 from tiphys_models.cloud.draft import Draft, objective
-from tiphys_models.cloud.hosts import B2S, B8MS, power_w
+from tiphys_models.cloud.hosts import B2S, B8MS, HostType, power_w
 from tiphys_models.cloud.outlook import expected_outcome, finish_times
 from tiphys_models.cloud.repair import infeasible, repair
 from tiphys_models.cloud.score import DEFAULT, DIVISORS, Divisors, Outcome, Weights, cost_at_sla
@@ -31,6 +34,25 @@ def test_a_task_uses_no_more_than_its_threads() -> None:
     ends, busy = finish_times(8, [30.0, 30.0], 10.0, start_s=1.0)
     assert ends == [pytest.approx(16.0)] * 2
     assert busy == [pytest.approx(36.0), pytest.approx(24.0)]
+
+
+def test_a_host_of_a_milli_core_is_looked_at_as_fast_as_any_other() -> None:
+    crumb = HostType("crumb", 0.001, 1, 1, 3600.0, B2S.power_w, 0.0)
+    began_s = time.perf_counter()
+    found = expected_outcome(crumb, [4e6, 8e6], [0.0, 0.0], [1.0, 1.0], 5.0)  # two planners' worst tasks: 8e9 and 12e9 s
+    assert time.perf_counter() - began_s < 0.5
+    assert found.response_s == pytest.approx(20e9)
+    assert found.usd == pytest.approx(12e9, rel=1e-6)
+    assert found.joules == pytest.approx(12e9 * 117.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("start_s", [0.0, 3.0, 7.0])
+def test_a_far_end_is_the_same_with_and_without_steps(start_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = [3000.0, 9001.0, 15.0, 40_000.0]
+    found = expected_outcome(B2S, works, [0.0] * 4, [1.0] * 4, 5.0, start_s)
+    monkeypatch.setattr(outlook, "_STEPPED", 10**9)
+    stepped = expected_outcome(B2S, works, [0.0] * 4, [1.0] * 4, 5.0, start_s)
+    assert (found.usd, found.joules, found.response_s) == pytest.approx((stepped.usd, stepped.joules, stepped.response_s), rel=1e-9)
 
 
 def test_an_outlook_bills_whole_intervals() -> None:

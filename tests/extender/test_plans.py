@@ -11,6 +11,7 @@ from tests.builders import pod, policy_object
 from tests.extender.harness import Extender
 from tiphys_extender.plans import PlanSink
 from tiphys_models.api.reasons import FallbackReason
+from tiphys_models.domain.errors import InvalidInput
 
 SLOTS = {"default/f": [("n2", 1), ("n0", 2)]}
 
@@ -148,3 +149,26 @@ def test_a_deleted_plan_is_no_plan() -> None:
     extender.plans.listed(set())
     extender.ask()
     assert extender.last["reason"] == FallbackReason.PLAN_MISSING
+
+
+def test_plans_of_one_namespace_take_no_room_from_those_of_others() -> None:
+    extender = Obeying()
+    kept = PlanSink(extender.world, most_lines=500)
+    kept.put(plan(SLOTS))
+    for number in range(100):
+        fat = plan({"b/f": [(f"n{n}", 1) for n in range(48)]})
+        kept.put(fat | {"metadata": {"name": f"p{number}", "namespace": "b", "uid": f"uid-{number}"}})
+    assert len(kept) == 10
+    assert extender.winner("u0") == "n2"
+    kept.listed({"uid-99", "plan-uid"})
+    assert len(kept) == 2
+    kept.put(plan({f"b/f{n}": [(f"n{m}", 1) for m in range(16)] for n in range(20)}))
+    assert set(extender.world.plans) == {"b/p99", "default/sel"}
+
+
+def test_a_plan_longer_than_the_operator_makes_changes_nothing() -> None:
+    extender = Obeying()
+    extender.plans.put(plan(SLOTS))
+    with pytest.raises(InvalidInput):
+        extender.plans.put(plan({f"default/f{n}": [(f"n{m}", 1) for m in range(256)] for n in range(17)}))
+    assert extender.winner("u0") == "n2"

@@ -466,15 +466,12 @@ async def test_a_round_shows_that_the_loop_turns(loop: Loop) -> None:
 
 
 async def test_a_server_that_asks_to_be_left_alone_is_asked_so_seldom(loop: Loop) -> None:
-    class Throttled(ApiError):
-        retry_after_s = 2.0
-
     asked = 0
 
     async def observe() -> Any:
         nonlocal asked
         asked += 1
-        raise Throttled(429, "TooManyRequests", "later")
+        raise ApiError(429, "TooManyRequests", "later", retry_after_s=2.0)
 
     loop.reconciler._observer.observe = observe  # type: ignore[method-assign]
     running = asyncio.create_task(loop.reconciler.run())
@@ -496,3 +493,26 @@ async def test_an_artifact_that_cannot_be_fetched_is_one_models_own_trouble(loop
         return str(loop.server.models[OWN, name]["status"]["conditions"][0]["reason"])
 
     assert (accepted("bad"), accepted("m")) == ("Unreadable", "Accepted")
+
+
+async def test_pods_of_one_namespace_that_take_long_to_be_listed_hold_up_no_other(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiphys_operator.observer._PATIENCE_S", 0.2)
+    go_on = asyncio.Event()
+
+    async def slow(request: web.Request) -> None:
+        if request.path.endswith("/namespaces/busy/pods"):
+            await go_on.wait()
+
+    for namespace in ("busy", "default"):
+        loop.server.add_policy("p", namespace)
+        loop.server.add_pod("a", namespace, app="x")
+    loop.server.fault = slow
+    async with asyncio.timeout(2.0):
+        await loop.reconciler.reconcile()
+    assert (loop.reason("Ready"), loop.reason("Routed")) == ("Accepted", "PodsRouted")
+    busy = loop.server.policies["busy", "p"]
+    assert {c["type"]: c["reason"] for c in busy["status"]["conditions"]}["Routed"] == "PodsUnknown"
+    go_on.set()
+    await loop.reconciler.reconcile()
+    assert busy["status"]["matchingPods"] == 1
+    await loop.reconciler._observer.close()

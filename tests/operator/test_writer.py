@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from tests.operator.api_server import FakeApiServer, status
 from tests.operator.builders import seen
 from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.domain.clock import ManualClock, SystemClock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
 from tiphys_operator.metrics import OperatorMetrics
@@ -69,7 +70,7 @@ async def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
 
 async def test_a_write_that_outlasts_the_lease_is_given_up(desk: Desk) -> None:
     async def slow(request: web.Request) -> None:
-        desk.clock.advance(0.2)
+        desk.clock.advance(1)
         await asyncio.sleep(5)
 
     desk.server.fault = slow
@@ -187,3 +188,29 @@ def test_a_name_of_the_greatest_length_still_makes_a_valid_event_name() -> None:
     entry = EventBook(ManualClock()).enter(EventWrite(seen("x" * 253), warning=False, reason="r", message="m"))
     assert entry is not None
     assert len(entry.name) <= 253
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+async def test_a_write_that_takes_longer_than_the_lease_loses_it_only_if_nobody_renews(renewed: bool) -> None:
+    clock, metrics = SystemClock(), OperatorMetrics()
+    async with FakeApiServer() as server, server.client() as client:
+        lease = Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", "a", duration_s=1.0, renew_s=0.5, retry_s=0.1), clock)
+        await lease.try_acquire_or_renew()
+        server.add_policy("p")
+        desk = Desk(server, ManualClock(), lease, metrics, Writer(client, lease, metrics, clock))
+
+        async def slow(request: web.Request) -> None:
+            if request.method == "PATCH" and "schedulingpolicies" in request.path:
+                await asyncio.sleep(0.9)
+
+        server.fault = slow
+        holding = asyncio.create_task(lease.hold()) if renewed else None
+        if renewed:
+            assert await desk.writer.write_status(desk.status())
+        else:
+            with pytest.raises(LeaseLost):
+                await desk.writer.write_status(desk.status())
+        if holding is not None:
+            holding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await holding

@@ -149,6 +149,10 @@ def _speed(plan: Plan, old: Path, new: Path, tell: Callable[[str], None]) -> lis
                     **{f"{q}_old_over_floor": round(pair[0], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_floor": round(pair[1], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_old": round(pair[1] / pair[0], 4) for q, pair in over.items()},
+                    # a floor that has become slower would flatter what stands on it
+                    "floor_p50_new_over_old": round(after["floor_p50_ms"] / before["floor_p50_ms"], 4),
+                    "p50_ms_old": before["p50_ms"],
+                    "p50_ms_new": after["p50_ms"],
                 }
             )
     return rows

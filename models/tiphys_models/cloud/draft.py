@@ -15,6 +15,9 @@ from tiphys_models.cloud.state import UNPLACED, CloudState, Plan
 from tiphys_models.cloud.tasks import Tasks
 from tiphys_models.features.arrays import IntArray
 
+_KEPT_MAX = 20_000
+"""Outlooks that a draft remembers: each names all tasks of its host, and a search asks for hundreds of thousands."""
+
 
 class Draft:
     """Mutable book-keeping of one call of a planner; `place` and `take_back` keep it exact."""
@@ -92,6 +95,8 @@ class Draft:
     def _worth_of(self, host: int, mine: list[tuple[float, float, float]]) -> float:
         key = (int(self.state.fleet.type_of[host]), bool(self.state.awake[host]), tuple(mine))
         if key not in self._kept:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
             self._kept[key] = self.worth(self._outlook(host, mine))
         return self._kept[key]
 

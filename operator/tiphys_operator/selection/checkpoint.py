@@ -20,6 +20,10 @@ _PATCH = "application/merge-patch+json"
 _TRIES = 4
 
 
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
 class Checkpoint:
     """Read once by a new leader, then only written, each time with the version that was written last."""
 
@@ -45,12 +49,20 @@ class Checkpoint:
     async def save(self, uid: str, memory: Memory, living: set[str]) -> None:
         """Unavailable if it could not be written. Keys of policies that are gone go too; what is no policy's is let alone."""
         gone: dict[str, str | None] = {key: None for key in self._data if _UID.fullmatch(key) and key not in living}
-        room = MAX_BYTES - sum(len(value) for key, value in self._data.items() if key not in gone and key != uid)
+        others = {key: _size(value) for key, value in self._data.items() if key not in gone and key != uid}
+        room = MAX_BYTES - sum(others.values())
         text = memory.dump()
-        if len(text) > room:  # forecasters start anew after a restart: that is less than losing all of it
+        if _size(text) > room:  # forecasters start anew after a restart: that is less than losing all of it
             text = memory.model_copy(update={"history": History()}).dump()
         self._unwritten = {key: value for key, value in self._unwritten.items() if key in living} | {uid: text}
-        if len(text) > room:
+        # what is large makes room for what is small: nobody keeps others from remembering
+        while _size(text) > room and (largest := max((key for key in others if _UID.fullmatch(key)), key=others.__getitem__, default="")):
+            if others[largest] <= _size(text):
+                break
+            self._unwritten.setdefault(largest, self._data[largest])
+            gone[largest] = None
+            room += others.pop(largest)
+        if _size(text) > room:
             raise Unavailable(f"what {len(self._data)} policies have learned does not fit into one ConfigMap")
         obj = await self._write({**gone, uid: text})
         del self._unwritten[uid]

@@ -14,6 +14,8 @@ _MIB = 2**20
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 _MOST_CORES, _MOST_RAM_MIB = 4_096.0, 64.0 * 2**20
 """Twice the largest machines there are: planners step through the time that work takes, and absurd work would take them for ever."""
+_MOST_LABELS = 32
+"""Of a node selector. Thousands are possible; what is left out the scheduler still looks at."""
 _LONGEST_S, _CLOCKS_S = 366 * 86_400.0, 300.0
 
 
@@ -92,7 +94,7 @@ def live_pod(obj: Mapping[str, Any], now_s: float) -> LivePod:
         scheduler_name=facts.scheduler_name,
         cores=min(facts.cpu_milli / 1000, _MOST_CORES),
         ram_mib=min(facts.memory_bytes / _MIB, _MOST_RAM_MIB),
-        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items()))[:_MOST_LABELS],
         of_machine=facts.from_daemon_set,
         created_s=created_s,
         scheduled_s=_near(facts.scheduled_s, now_s) if facts.scheduled_s is not None else None,

@@ -6,10 +6,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.routing import Route, Router
@@ -30,6 +28,7 @@ from tiphys_operator.selection.interval import Result, View, run_interval
 from tiphys_operator.selection.memory import Memory
 from tiphys_operator.selection.prices import PriceTable
 from tiphys_operator.selection.publisher import Publisher
+from tiphys_operator.selection.thinking import Thought
 from tiphys_operator.turns import Turns
 from tiphys_operator.watches import Watch, Watches
 from tiphys_operator.writer import Writer
@@ -40,13 +39,14 @@ LOOP = "selection"
 LATE_S = 180.0
 _IDLE_S = 60.0
 _AGAIN_S = 1.0
-_AT_ONCE = 2
+_AT_ONCE = 3
 """Intervals that think side by side: planners fill a core each."""
-_LONGEST_S = 60.0
-"""Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away."""
+_LONGEST_S, _LONGEST_QUICK_S = 60.0, 4.0
+"""Of one interval's thinking. Planners take milliseconds to seconds; one that takes longer has run away, and is ended."""
+_QUICK_S, _FADING, _REST_TIMES = 1.0, 0.9, 4.0
+"""Who thinks longer shares a place with all who do, and rests in proportion; that is forgotten over some ten quick intervals."""
 _NOT_FOUND = 404
 _LEARNED = (SelectorName.METANET, SelectorName.DQN)
-Found = TypeVar("Found")
 _JUDGED = set(ChoiceReason) - {ChoiceReason.FIRST, ChoiceReason.NOTHING_TO_PLACE, ChoiceReason.NO_USABLE_NODE}
 
 
@@ -66,6 +66,15 @@ class _Policy:
     """Why the last interval came to nothing."""
     failures: int = 0
     """In a row."""
+    thinks_s: float = _LONGEST_S
+    """Seconds of a core that intervals took of late."""
+    proven: bool = False
+    """Whether an interval has ended: nobody is quick before it has shown that it is."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether others should not wait for it."""
+        return self.thinks_s > _QUICK_S
 
 
 class SelectionLoop:
@@ -86,8 +95,6 @@ class SelectionLoop:
         self._changed = asyncio.Event()
         self._watches = Watches(LOOP, client, clock, metrics, self._beats, self._watch_failed, self._changed.set)
         self._turns = Turns(_AT_ONCE, 1, self._changed.set)
-        # threads of their own: a planner that runs away keeps one of these, not one that reconciling or scaling needs
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=LOOP)
         self._blocked = ""
         """Why no interval can begin."""
         self._policies: dict[str, _Policy] = {}
@@ -148,7 +155,6 @@ class SelectionLoop:
         finally:
             await self._turns.close()
             await self._watches.close()
-            self._threads.shutdown(wait=False, cancel_futures=True)
             self._beats.forget(LOOP)
 
     def _watch(self) -> tuple[Watch, Watch]:
@@ -169,7 +175,7 @@ class SelectionLoop:
         now_s = self._clock.monotonic_s()
         for uid, policy in sorted(self._policies.items(), key=lambda item: item[1].due_s):
             if policy.due_s <= now_s:
-                self._turns.start(uid, policy.route.namespace, partial(self._turn, uid, policy))
+                self._turns.start(uid, policy.route.namespace, partial(self._turn, uid, policy), slow=policy.slow)
         self._metrics.active_candidates([p.memory.active for p in self._policies.values() if p.memory is not None])
         self._metrics.selection_failing.set(sum(bool(p.problem) for p in self._policies.values()))
 
@@ -203,9 +209,11 @@ class SelectionLoop:
             raise ValueError("a policy without select has no interval")
         busy = await self._busy_cores()
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_LONGEST_S if policy.slow else _LONGEST_QUICK_S):
                 memory, result = await self._think(uid, policy, route, select, busy)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TimeoutError):
+                policy.thinks_s, policy.proven = _LONGEST_S, True
             # half of an interval may be in them, and a thread that ran away still writes: what was saved last counts
             policy.memory = policy.chooser = None
             raise
@@ -224,14 +232,18 @@ class SelectionLoop:
         policy.memory = memory
         if policy.chooser is None or policy.chooser.key != chooser_key(select):
             learned = memory.learned if memory.chooser == chooser_key(select) else ""
-            policy.chooser = await self._in_thread(partial(Chooser, select, learned))
+            policy.chooser = await Thought(partial(Chooser, select, learned), LOOP).result()
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
         view = View(nodes, pods, self._prices.host_types(nodes.values()), self._router, busy)
         now_s, chooser = self._clock.now_s(), policy.chooser
-        return memory, await self._in_thread(partial(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s))
-
-    async def _in_thread(self, work: Callable[[], Found]) -> Found:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        thought = Thought(partial(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s), LOOP)
+        result = await thought.result()
+        # one quick interval is enough to begin with; who was slow among them stays so for a while
+        former_s = policy.thinks_s * _FADING if policy.proven else 0.0
+        policy.thinks_s, policy.proven = max(thought.cpu_s, former_s), True
+        if policy.slow:
+            policy.due_s = max(policy.due_s, self._clock.monotonic_s() + _REST_TIMES * thought.cpu_s)
+        return memory, result
 
     async def _busy_cores(self) -> Mapping[str, float]:
         """Empty while Prometheus does not answer: then what pods request counts."""

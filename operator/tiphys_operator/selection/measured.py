@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -25,6 +26,8 @@ TASKS_MAX = 200
 _HORIZON = 200
 """Intervals: a task that takes longer counts as that long, because outlooks step through every interval to the last end."""
 _POOLS_MAX = 63
+_SELECTORS_MAX = 512
+"""That are looked at, node by node; those of the tasks come first. What runs with another stays where it is all the same."""
 _LEAST_CORES = 0.1
 
 Wanted = tuple[tuple[str, str], ...]
@@ -102,7 +105,7 @@ def measure(
         for _ in range(math.ceil(profile.arrivals) if profile.arrivals else 0)
     ]
     tasks = [*waiting, *expected][:TASKS_MAX]
-    pools = _Pools([nodes[name] for name in hosts], {task.selector for task in (*tasks, *running)})
+    pools = _Pools([nodes[name] for name in hosts], (task.selector for task in (*tasks, *running)))
     fleet = Fleet(tuple(kinds.values()), type_of, np.array(pools.of_host, np.int64))
     rows = _columns(running, pools)
     used = np.array([task.used_core_s for task in running], np.float64)
@@ -186,8 +189,8 @@ def _columns(tasks: list[_Task], pools: _Pools) -> Tasks:
 class _Pools:
     """Node selectors as pools: nodes that satisfy the same selectors are one pool."""
 
-    def __init__(self, nodes: list[LiveNode], selectors: set[Wanted]) -> None:
-        self._order = sorted(selectors)
+    def __init__(self, nodes: list[LiveNode], selectors: Iterable[Wanted]) -> None:
+        self._order = sorted(islice(dict.fromkeys(selectors), _SELECTORS_MAX))
         number: dict[tuple[bool, ...], int] = {}
         self.of_host: list[int] = []
         for node in nodes:
@@ -202,4 +205,4 @@ class _Pools:
 
     def mask(self, selector: Wanted) -> int:
         """Bits of the pools whose nodes satisfy it."""
-        return self._bits[selector]
+        return self._bits.get(selector, 0)

@@ -125,3 +125,15 @@ def test_the_larger_the_fleet_the_fewer_intervals_are_kept() -> None:
         history = history.after(names, np.full(5000, 0.5))
     assert history.of(names).shape == (30, 5000)
     assert len(history.model_dump_json()) < 240_000
+
+
+async def test_a_policy_that_remembers_much_keeps_no_other_from_remembering() -> None:
+    kube = Kube()
+    kube.data = {GONE: json.dumps({"interval": 4, "learned": "ä" * (MAX_BYTES // 2 - 50)}, ensure_ascii=False)}
+    checkpoint = await opened(kube)
+    await checkpoint.save(MINE, Memory(interval=1, learned="x" * 1000), {MINE, GONE})
+    assert load(kube.data[MINE]).interval == 1
+    assert kube.data[GONE] is None
+    assert checkpoint.memory(GONE).interval == 4, "the process itself forgets nothing"
+    with pytest.raises(Unavailable):
+        await checkpoint.save(GONE, checkpoint.memory(GONE), {MINE, GONE})

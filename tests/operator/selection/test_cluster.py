@@ -119,3 +119,9 @@ def test_a_price_file_that_is_wrong_is_refused(tmp_path: Path, text: str) -> Non
     path.write_text(text)
     with pytest.raises(InvalidInput, match=r"prices\.yaml"):
         read_prices(path)
+
+
+def test_of_a_node_selector_of_thousands_of_labels_so_many_are_kept() -> None:
+    waiting = pod("Pending")
+    waiting["spec"] = {**waiting["spec"], "nodeSelector": {f"k{n:05d}": "v" for n in range(5000)}}
+    assert len(live_pod(waiting, 0.0).node_selector) == 32

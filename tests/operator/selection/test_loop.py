@@ -120,13 +120,15 @@ async def test_an_interval_that_fails_halfway_or_runs_away_leaves_nothing_of_its
         raise ValueError("a planner's mistake")
 
     def runs_away(memory: Memory, *parts: Any) -> Any:
-        go_on.wait(5)
+        while not go_on.wait(0.01):
+            pass
         memory.interval += 100
 
     def failing() -> float | None:
         return metrics.registry.get_sample_value("tiphys_operator_selection_failing")
 
     monkeypatch.setattr(loop_module, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(loop_module, "_LONGEST_QUICK_S", 0.2)
     monkeypatch.setattr(loop_module, "_AGAIN_S", 0.1)
     monkeypatch.setattr(loop_module, "run_interval", breaks)
     async with running(kube, selecting(), metrics=metrics) as made:
@@ -244,3 +246,30 @@ async def test_whatever_one_policys_interval_raises_the_others_choose(monkeypatc
         assert metrics.registry.get_sample_value("tiphys_operator_object_errors_total", {"kind": "SchedulingPolicy"}) == 1
         first = made.found()["a/p"].status
         await until(lambda: made.found()["a/p"].status != first)
+
+
+async def test_policies_that_think_for_long_leave_a_place_to_those_that_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, metrics, closing, thinking = Kube(), OperatorMetrics(), threading.Event(), list[str]()
+
+    def thinks(memory: Memory, route: Any, *parts: Any) -> Any:
+        if route.name != "p":
+            thinking.append(route.name)
+            while not closing.wait(0.01):
+                pass
+        return run_interval(memory, route, *parts)
+
+    monkeypatch.setattr(loop_module, "run_interval", thinks)
+    quick = selecting()
+    assert quick.route is not None
+    slow = [
+        replace(quick, uid=f"uid-{n}", namespace=f"b{n}", name="q", route=replace(quick.route, namespace=f"b{n}", name="q", uid=f"uid-{n}"))
+        for n in range(3)
+    ]
+    async with running(kube, quick, metrics=metrics) as made:
+        await until(lambda: made.found()["a/p"].status)
+        made.see([quick, *slow])
+        await until(lambda: thinking)
+        first = made.found()["a/p"].status
+        await until(lambda: made.found()["a/p"].status != first)
+        assert len(thinking) == 1
+        closing.set()
