@@ -41,7 +41,9 @@ async def test_of_two_binders_one_answers_and_the_other_follows_it(tmp_path: Pat
         directories = [tmp_path / name for name in "ab"]
         for directory in directories:
             directory.mkdir()
-        given = [settings(directory, access) | {"BINDER_CALLS_LEASE": "tiphys-binder-calls"} for directory in directories]
+        given = [
+            settings(directory, access) | {"BINDER_CALLS_LEASE": "tiphys-binder-calls", "BINDER_LEASE_S": 60} for directory in directories
+        ]
         with started_as(directories[0], ["binder"], "calls", given[0]) as first:
             await until(lambda: ready(first) and places(first), 20)
             with started_as(directories[1], ["binder"], "calls", given[1]) as second:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tiphys_models.api.reasons import MaskReason
@@ -25,6 +26,8 @@ REFUSALS = (403, 422)
 _NOT_FOUND, _CONFLICT = 404, 409
 _NOT_SERVED_FOR_S = 60.0
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+_AGAIN_S = (0.05, 0.1, 0.1, 0.2, 0.2)
+"""Pauses between tries to write a status: by then the watch has shown what was changed."""
 
 
 class Hands:
@@ -61,10 +64,23 @@ class Hands:
             self._metrics.objects.look("ResourceQuota", quota)
         return found
 
-    async def write(self, policy: ScalingSeen, status: ScalingPolicyStatus) -> dict[str, Any] | None:
-        """The object with its new status; None if it changed meanwhile."""
-        written: dict[str, Any] | None = await self._writer.write_object(policy, status)
-        return written
+    async def write(
+        self, policy: ScalingSeen, status: ScalingPolicyStatus, newest: Callable[[], ScalingSeen | None] = lambda: None
+    ) -> dict[str, Any] | None:
+        """The object with its new status; None if it changed meanwhile in what a decision reads.
+
+        Other changes, such as of a label, only make it need another try: somebody who makes them in a loop would stop all windows else.
+        """
+        for pause_s in (*_AGAIN_S, None):
+            written: dict[str, Any] | None = await self._writer.write_object(policy, status)
+            if written is not None or pause_s is None:
+                return written
+            await asyncio.sleep(pause_s)
+            now = newest()
+            if now is None or not _alike(now, policy):
+                return None
+            policy = replace(policy, version=now.version)
+        return None
 
     async def scale(self, target: Target, replicas: int) -> None:
         """Set the number of pods; ApiError 409 if the workload changed since it was read."""
@@ -122,3 +138,11 @@ def mask_reason(error: ApiError) -> MaskReason:
 
 def _path(namespace: str, kind: str, name: str) -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/{_PLURALS[kind]}/{name}"
+
+
+def _alike(one: ScalingSeen, other: ScalingSeen) -> bool:
+    """Whether a decision on the one is a decision on the other."""
+    read = [
+        (p.uid, p.generation, p.paused, p.retry, p.deleting, p.status.last_decision, p.status.observed_generation) for p in (one, other)
+    ]
+    return read[0] == read[1]

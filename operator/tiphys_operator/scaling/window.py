@@ -337,7 +337,7 @@ class WindowRunner:
         status = status_of(policy, finding, self._clock.now_s())
         if status == policy.status:
             return policy
-        written = await self._hands.write(policy, status)
+        written = await self._hands.write(policy, status, lambda: self._cluster.policies.get(policy.uid))
         if written is None:
             return None
         running.ahead_s = running.now_ahead_s  # what it remembers is in this time now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +32,8 @@ class Checkpoint:
         self._client, self._writer = client, writer
         self._collection, self._name = f"/api/v1/namespaces/{namespace}/configmaps", name
         self._version = ""
+        self._one_by_one = asyncio.Lock()
+        """Policies save side by side: each would find what the other has written, and none get through."""
         self._data: dict[str, str] = {}
         self._unwritten: dict[str, str] = {}
         """What could not be written, by policy: it is still what the policy goes on from."""
@@ -48,6 +51,10 @@ class Checkpoint:
 
     async def save(self, uid: str, memory: Memory, living: set[str]) -> None:
         """Unavailable if it could not be written. Keys of policies that are gone go too; what is no policy's is let alone."""
+        async with self._one_by_one:
+            await self._save(uid, memory, living)
+
+    async def _save(self, uid: str, memory: Memory, living: set[str]) -> None:
         gone: dict[str, str | None] = {key: None for key in self._data if _UID.fullmatch(key) and key not in living}
         others = {key: _size(value) for key, value in self._data.items() if key not in gone and key != uid}
         room = MAX_BYTES - sum(others.values())

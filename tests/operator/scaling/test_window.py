@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.operator.scaling.harness import Killed, World, exactly
 from tests.operator.scaling.small import pod_object
 from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION
 from tiphys_operator.scaling.seen import scaling_seen
 
 
@@ -76,6 +79,19 @@ async def test_a_policy_that_changed_meanwhile_is_not_acted_on() -> None:
     world.kube.policy["metadata"]["resourceVersion"] = "99"
     await life.runner.run(seen, life.running)
     assert world.kube.writes == []
+
+
+@pytest.mark.parametrize(("change", "acted"), [({"annotations": {"x": "1"}}, True), ({"annotations": {PAUSE_ANNOTATION: "true"}}, False)])
+async def test_a_policy_whose_labels_somebody_changes_in_a_loop_is_decided_all_the_same(change: dict[str, Any], acted: bool) -> None:
+    world = World(**exactly(3, 200))
+    life = world.life()
+    life.look()
+    seen = scaling_seen(world.kube.policy)
+    for version in ("98", "99"):
+        world.kube.policy["metadata"] |= change | {"resourceVersion": version}
+    life.cluster.put_policy(world.kube.policy)
+    await life.runner.run(seen, life.running)
+    assert bool(world.kube.writes) == acted
 
 
 async def test_a_workload_that_only_changed_its_status_is_scaled_all_the_same() -> None:
