@@ -66,7 +66,13 @@ def test_bench_live_placement_prints_live_and_simulated_figures() -> None:
     for row in answer["rows"]:
         assert row["mean_s"] == pytest.approx(sum(row[stage] for stage in ("create_s", "bind_s", "wait_s", "run_s", "report_s")), abs=0.01)
         assert row["mean_s"] == pytest.approx(row["sim_s"] + row["choices_s"] + row["latency_s"], abs=0.01)
-        assert 0 < row["latency_s"] < row["mean_s"]
+        assert row["latency_s"] == pytest.approx(row["mean_s"] - row["replayed_s"], abs=0.001)
+        assert min(row[stage] for stage in ("create_s", "bind_s", "run_s", "report_s")) > 0, "each takes its time"
+        # A call that is created late may find an instance that was busy when it was due: on a busy machine, which the result names, the live
+        # run may be shorter than its replay.
+        calm = {"reuse": True, "seed": 1} not in answer["inputs"]["disturbed"]
+        assert row["latency_s"] < row["mean_s"]
+        assert row["latency_s"] > 0 or not calm
     assert {claim["id"] for claim in answer["claims"]} >= {"live-faasrank-over-default", "live-faasrank-decided"}
 
 
