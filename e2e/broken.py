@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,3 +79,32 @@ class BrokenExtender:
             kind = list(answers)[self.given.total() % len(answers)]
             self.given[kind] += 1
         return answers[kind]
+
+
+class Deaf:
+    """An address whose packets are dropped, as a NetworkPolicy drops them: the queue of its listener is full, so that the kernel answers
+    no further connection, not even with a refusal."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.address = self._listener.getsockname()
+        self._waiting: list[socket.socket] = []
+        while self.answers():
+            pass
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+
+    def answers(self, within_s: float = 0.3) -> bool:
+        """Whether one more connection is taken; it stays open, and nobody serves it."""
+        attempt = socket.socket()
+        self._waiting.append(attempt)
+        attempt.settimeout(within_s)
+        try:
+            attempt.connect(self.address)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End it."""
+        for one in (*self._waiting, self._listener):
+            one.close()

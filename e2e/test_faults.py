@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from e2e.broken import BrokenExtender, wrong_answers
+from e2e.broken import BrokenExtender, Deaf, wrong_answers
 from e2e.conftest import wait_until
 from e2e.live import Inputs, fullest_share, lane, make_inputs, make_pods, nodes_of, placed, retry_condition
 from tiphys_cli.bench.binds import BindWatch, middle_rate
@@ -84,6 +84,26 @@ def test_hung_extender_still_lets_4_pods_a_second_through(local: LocalCluster, i
             tiphys.extender.process.send(signal.SIGCONT)
         assert rate >= 4.0, f"{rate:.2f} pods/s"
         assert_spread(nodes)
+
+
+def test_while_packets_to_the_extender_are_dropped_4_pods_a_second_go_through(local: LocalCluster, inputs: Inputs, namespace: str) -> None:
+    deaf = Deaf()
+    try:
+        local.start_scheduler(SchedulerOptions(name="e2e-deaf", scheduler_name="deaf", extender_url=deaf.url))
+        try:
+            with BindWatch(read_kubeconfig(local.kubeconfig), namespace, allow_bound=True) as watch:
+                names = make_pods(local, namespace, inputs.pool, 80, scheduler="deaf")
+                watch.wait(80, 60)
+                rate = middle_rate(watch.times_s)
+            nodes = placed(local, namespace, names, 10)
+        finally:
+            local.stop_process("e2e-deaf")
+        assert not deaf.answers(), "packets are still dropped"
+    finally:
+        deaf.close()
+    # each pod waits for its httpTimeout: without the extender there would be hundreds a second
+    assert 4.0 <= rate <= 10.0, f"{rate:.2f} pods/s"
+    assert_spread(nodes)
 
 
 def test_malformed_answers_place_and_spread_every_pod(local: LocalCluster, inputs: Inputs, namespace: str) -> None:

@@ -37,6 +37,8 @@ GAP_S = 2.5
 """Longest time between two windows, in windows: one may be late by a stall of the machine, none may be left out twice."""
 GENERATED = 600
 STEPS_S = 0.5
+MOST_OWNERS = 50
+"""A thousand of them on a custom resource keep the API server itself busy for minutes."""
 CREATED_KINDS = {
     "Pod": ("v1", True),
     "Node": ("v1", False),
@@ -177,13 +179,15 @@ def _create(plane: Plane, obj: dict[str, Any], kind: str, number: int) -> int:
     """Whether the API server took the object; its status is sent as well, where it has one."""
     version, namespaced = CREATED_KINDS[kind]
     metadata = {key: value for key, value in obj["metadata"].items() if key in ("annotations", "labels", "ownerReferences")}
+    if owners := metadata.get("ownerReferences"):
+        metadata["ownerReferences"] = owners[:MOST_OWNERS]
     body = obj | {"apiVersion": version, "kind": kind, "metadata": metadata | {"name": f"fuzz-{number}"}}
     if namespaced:
         body["metadata"]["namespace"] = HOSTILE
     if kind == "Pod":
-        body["spec"] = (body.get("spec") or {}) | {"terminationGracePeriodSeconds": 0}
+        body["spec"] = _startable(body.get("spec") or {})
     if kind in ("Deployment", "StatefulSet"):
-        body["spec"] = (body.get("spec") or {}) | {"replicas": random_replicas(number)}
+        body["spec"] = _rollable(body.get("spec") or {}, kind, number)
     status = body.pop("status", None)
     try:
         if kind == "Node":
@@ -199,9 +203,22 @@ def _create(plane: Plane, obj: dict[str, Any], kind: str, number: int) -> int:
     return 1
 
 
-def random_replicas(number: int) -> int:
-    """Few: the controllers would make as many pods as are asked for."""
-    return number % 3
+def _startable(spec: dict[str, Any]) -> dict[str, Any]:
+    """A pod's spec without what the API server refuses anyway: what is left of it is hostile enough."""
+    containers = [
+        {"name": f"c{index}", "image": "registry.example/x:1", "resources": (made or {}).get("resources") or {}}
+        for index, made in enumerate(spec.get("containers") or [{}])
+    ]
+    kept = {key: spec[key] for key in ("nodeName", "schedulerName", "nodeSelector") if spec.get(key)}
+    return kept | {"containers": containers[:20], "terminationGracePeriodSeconds": 0}
+
+
+def _rollable(spec: dict[str, Any], kind: str, number: int) -> dict[str, Any]:
+    """A workload's spec with a selector of its own and few replicas: the controllers make as many pods as are asked for."""
+    labels = {"app": f"fuzz-{number}"}
+    template = {"metadata": {"labels": labels}, "spec": _startable((spec.get("template") or {}).get("spec") or {})}
+    more = {"serviceName": "none"} if kind == "StatefulSet" else {}
+    return {"replicas": number % 3, "selector": {"matchLabels": labels}, "template": template, **more}
 
 
 def _named(plane: Plane, case: Case) -> bool:

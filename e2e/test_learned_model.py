@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,10 +30,14 @@ from tiphys_cli.cluster.nodes import delete_nodes
 from tiphys_cli.support.extenders import DirectDoor
 from tiphys_models.artifacts.score_network import load_network
 from tiphys_models.artifacts.shipped import WEIGHTS
+from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.placement.snapshot import read_snapshot, write_snapshot
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 
 REACTION_S = 30.0
+PROFILED = "f"
+"""The function that runtimes report: the shipped model judges no other."""
 FAASRANK, PAPER = (load_network(WEIGHTS / f"{name}.json").card.sha256 for name in ("faasrank", "faasrank-paper"))
 
 
@@ -64,11 +68,11 @@ class Release:
     def api(self) -> ApiClient:
         return self.cluster.api
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self, function: str = PROFILED) -> dict[str, Any]:
         """The record of one more decision."""
         self.asked += 1
         uid = f"{self.tenant}-{self.asked}"
-        metadata = {"name": uid, "namespace": self.tenant, "uid": uid, "labels": {"tiphys.io/function": "f"}}
+        metadata = {"name": uid, "namespace": self.tenant, "uid": uid, "labels": {FUNCTION_LABEL: function}}
         pod = {"metadata": metadata, "spec": {"schedulerName": "tiphys", "containers": []}}
         body = {"Pod": pod, "Nodes": None, "NodeNames": [node.name for node in self.inputs.nodes]}
         post(f"{self.extender.url}/prioritize", orjson.dumps(body))
@@ -123,6 +127,14 @@ def post(url: str, body: bytes) -> None:
         connection.close()
 
 
+def with_profile(readings: Path, function: str, directory: Path) -> Path:
+    """The same readings, in which one more function has a profile."""
+    snapshot = read_snapshot(readings)
+    written = directory / "readings.json"
+    write_snapshot(replace(snapshot, profiles={**snapshot.profiles, function: next(iter(snapshot.profiles.values()))}), written)
+    return written
+
+
 @pytest.fixture
 def release(local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path) -> Iterator[Release]:
     own, rendered = f"{namespace}-sys", render()
@@ -136,8 +148,9 @@ def release(local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path)
     extender_access = grant_chart(local, own, "tiphys-extender", rules("Role", "extender"), rules("ClusterRole", "extender"))
     # the marked deadline is for a busy machine: what is asked here is who answers, not how fast
     settings = {"TOKEN_FILE": str(inputs.token_file), "READINGS_INTERVAL_S": "1", "DEADLINE_MS": "2000"}
+    readings = with_profile(inputs.readings, f"{namespace}/{PROFILED}", tmp_path)
     options = ExtenderOptions(
-        name=f"extender-{namespace}", kubeconfig=extender_access, readings_file=inputs.readings, own_namespace=own, settings=settings
+        name=f"extender-{namespace}", kubeconfig=extender_access, readings_file=readings, own_namespace=own, settings=settings
     )
     extender = Extender.start(local.processes, options)
     watched = {"EXTENDER_URL": extender.status_url, "TOKEN_FILE": str(inputs.token_file), "RESYNC_S": "1"}
@@ -214,6 +227,8 @@ def test_a_model_is_published_broken_and_deleted_and_every_answer_says_by_whom(r
 def test_a_stage_decides_whom_a_new_version_serves_under_the_name_of_the_shipped_one(release: Release) -> None:
     create_policy(release.api, "p", release.tenant, mode="Active", policy="faasrank")
     wait_until(lambda: release.answers_by(FAASRANK), REACTION_S, "the shipped model answers without any file")
+    unknown = release.ask("reported-by-nobody")
+    assert (unknown["outcome"], unknown["reason"]) == ("fallback", "function-without-profile")
     release.publish("faasrank-paper.json", "--name", "faasrank")
     release.until("Loaded", "Candidate", name="faasrank")
     assert release.answers_by(FAASRANK)

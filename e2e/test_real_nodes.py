@@ -295,6 +295,42 @@ def test_a_killed_extender_is_restarted_by_its_kubelet_and_serves_again(cluster:
     assert explain(cluster, active, "later")["outcome"] == "scored"
 
 
+def test_an_extender_without_cpu_delays_no_pod_for_long(
+    request: pytest.FixtureRequest, cluster: Cluster, api: ApiClient, active: str
+) -> None:
+    name = running_pod(api, "scheduler")["metadata"]["name"]
+    path = f"/api/v1/namespaces/{HOME}/pods/{name}"
+
+    def another() -> None:
+        api.delete(path)
+        wait_until(lambda: not exists(api, path) and ready(api, HOME, "tiphys-scheduler"), RUN_S, "another scheduler is ready")
+
+    request.addfinalizer(another)
+    starved = {"spec": {"containers": [{"name": "extender", "resources": {"requests": {"cpu": "1m"}, "limits": {"cpu": "5m"}}}]}}
+    api.patch(f"{path}/resize", starved, STRATEGIC_MERGE_PATCH)
+    names = [f"starved-{number}" for number in range(8)]
+    for pod_name in names:
+        create(api, active, pod(pod_name))
+    wait_phase(api, active, names, "Running")
+
+
+def test_what_another_scheduler_puts_beyond_a_node_is_refused_by_its_kubelet_and_counts_no_longer(
+    cluster: Cluster, api: ApiClient, active: str, worker: str
+) -> None:
+    create(api, active, pod("before"))
+    wait_phase(api, active, ["before"], "Running")
+    held = sum(p["spec"]["nodeName"] == worker for p in api.items(f"/api/v1/namespaces/{active}/pods"))
+    all_of_it = api.get(f"/api/v1/nodes/{worker}")["status"]["allocatable"]["cpu"]  # some of which its own pods have
+    beyond = pod("beyond", resources=limits(all_of_it, "32Mi"))
+    beyond["spec"]["nodeName"] = worker
+    create(api, active, beyond)
+    wait_phase(api, active, ["beyond"], "Failed")
+    assert look(api, active, "beyond")["status"]["reason"] == "OutOfcpu"
+    create(api, active, pod("next"))
+    wait_phase(api, active, ["next"], "Running")
+    assert inflight(cluster, active, "next", worker) == held
+
+
 def run_helm(cluster: Cluster, *arguments: str) -> None:
     command = [str(helm()), *arguments, "--namespace", HOME, "--kubeconfig", str(cluster.kubeconfig)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL)

@@ -25,6 +25,11 @@ from tiphys_models.placement.snapshot import read_snapshot
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 
 RELEASE_NAMESPACE = "tiphys-support"
+CLUSTER_WIDE = (
+    "clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema,prioritylevelconfiguration"
+)
+CLAIM = ("kube-system", "tiphys-operator")
+"""The Lease that one release of the cluster holds."""
 CHART = Path(__file__).parents[1] / "helm" / "tiphys"
 
 
@@ -57,8 +62,9 @@ def release(local: LocalCluster, simulated_nodes: list[SimulatedNode]) -> Iterat
     local.apply(yaml.safe_dump_all(documents))
     wait_until(lambda: _ready(local), 90, "the release's Deployments ready", poll_s=0.5)
     yield RELEASE_NAMESPACE
-    local.kubectl("delete", "clusterrole,clusterrolebinding", "-l", "app.kubernetes.io/part-of=tiphys", "--ignore-not-found")
-    local.kubectl("delete", "rolebinding", "-n", "kube-system", "-l", "app.kubernetes.io/part-of=tiphys", "--ignore-not-found")
+    local.kubectl("delete", CLUSTER_WIDE, "-l", "app.kubernetes.io/part-of=tiphys", "--ignore-not-found")
+    local.kubectl("delete", "role,rolebinding", "-n", "kube-system", "-l", "app.kubernetes.io/part-of=tiphys", "--ignore-not-found")
+    local.kubectl("delete", "lease", "-n", CLAIM[0], CLAIM[1], "--ignore-not-found")
     local.api.delete(path)
     wait_until(lambda: _gone(local, path), 60, "the release's namespace is gone", poll_s=0.5)
 
@@ -86,14 +92,18 @@ def _doctor(local: LocalCluster, extender_url: str, status: int) -> dict[str, li
 
 def _hold_leases(local: LocalCluster, age_s: float) -> None:
     renewed = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age_s)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    for name in ("tiphys-scheduler", "tiphys-operator"):
+    for namespace, name, holder in (
+        (RELEASE_NAMESPACE, "tiphys-scheduler", "tiphys-scheduler-0"),
+        (RELEASE_NAMESPACE, "tiphys-operator", "tiphys-operator-0"),
+        (*CLAIM, f"{RELEASE_NAMESPACE}/tiphys-operator/tiphys-operator-0"),
+    ):
         local.apply(
             yaml.safe_dump(
                 {
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
-                    "metadata": {"name": name, "namespace": RELEASE_NAMESPACE},
-                    "spec": {"holderIdentity": f"{name}-0", "leaseDurationSeconds": 15, "renewTime": renewed},
+                    "metadata": {"name": name, "namespace": namespace},
+                    "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
                 }
             )
         )
@@ -106,12 +116,12 @@ def test_doctor_finds_a_sound_release_sound_and_a_broken_one_broken(
         running.policy("Shadow", "hashing")
         url = running.extender.explain_url
         found = _doctor(local, url, status=1)
-        assert {f["check"] for f in found["FAIL"]} == {"leases"}, "nobody leads yet, and all else is well"
+        assert {f["check"] for f in found["FAIL"]} == {"leases", "releases"}, "nobody leads yet, and all else is well"
         _hold_leases(local, age_s=2)
         found = _doctor(local, url, status=0)
         assert found["FAIL"] == []
         assert {f["check"] for f in found["OK"]} >= {
-            "versions", "crd", "deployments", "scheduler-name", "qps", "http-timeout", "ca", "leases", "rbac", "extender", "kill-switch",
+            "versions", "crd", "deployments", "scheduler-name", "qps", "http-timeout", "ca", "leases", "releases", "rbac", "extender", "kill-switch",
         }  # fmt: skip
         # break it in four places
         _hold_leases(local, age_s=300)
@@ -123,8 +133,11 @@ def test_doctor_finds_a_sound_release_sound_and_a_broken_one_broken(
         found = _doctor(local, url, status=1)
         failed = {f["check"] for f in found["FAIL"]}
         assert failed == {"leases", "http-timeout", "rbac"}
-        # nodes and pods it may still read: it shares the scheduler's account
-        assert any("may not list schedulingpolicies" in f["message"] for f in found["FAIL"])
+        said = [f["message"] for f in found["FAIL"] if f["check"] == "rbac"]
+        for what in ("schedulingpolicies", "nodes", "pods"):
+            assert any(f"may not list {what}" in message for message in said), (
+                "its account is its own: the scheduler's rights are not the extender's"
+            )
         assert any(f["check"] == "kill-switch" for f in found["WARN"])
         assert all(f["advice"] for f in found["FAIL"])
 

@@ -23,13 +23,15 @@ class DecisionFile:
         self._max_lines = max_lines
         self._lines = 0
         self._failing = False
+        self._torn = True
+        """Whether the file may end in the middle of a line: a process died there, or the disk was full. Unknown at the start."""
 
     def read(self) -> list[Record]:
         """All decisions on disk, oldest first, without gaps; unreadable lines are left out."""
         records: dict[int, Record] = {}
         for path in (self._older, self._path):
             try:
-                lines = path.read_bytes().splitlines()
+                lines = list(filter(None, path.read_bytes().splitlines()))
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -49,14 +51,14 @@ class DecisionFile:
                 self._path.replace(self._older)
                 self._lines = 0
             with self._path.open("ab") as file:
-                file.write(b"\n".join(lines) + b"\n")
+                file.write(b"\n" * self._torn + b"\n".join(lines) + b"\n")
         except OSError as error:
             if not self._failing:
                 _log.warning("cannot write decisions, they are kept in memory only", extra={"fields": {"error": error.strerror}})
-            self._failing = True
+            self._failing = self._torn = True
             return len(lines)
         self._lines += len(lines)
-        self._failing = False
+        self._failing = self._torn = False
         return 0
 
 

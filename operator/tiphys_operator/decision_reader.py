@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import aiohttp
 import orjson
 
 from tiphys_models.api.learned_model import KIND
+from tiphys_models.clients.names import Names
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.domain.heartbeats import Heartbeats
@@ -170,6 +170,7 @@ class DecisionReader:
         self._pulled = asyncio.Event()
         self._cursors: dict[_Address, Cursor] = {}
         self._pending: dict[str, AnswerCounts] = {}
+        self._names = Names(of_one=1)
         self._session: aiohttp.ClientSession | None = None
         self._failing: set[str] = set()
         self.serving: Mapping[tuple[str, str, str], str] = {}
@@ -227,7 +228,8 @@ class DecisionReader:
             self._pulled.set()
 
     async def _pull_all(self) -> None:
-        addresses = [address for service in self._services for address in await self._addresses(service)]
+        found = await asyncio.gather(*map(self._addresses, self._services))
+        addresses = [address for of_service in found for address in of_service]
         # an address that is away for a while (a pod not ready) is not new when it comes back
         while len(self._cursors) > _CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
@@ -267,9 +269,10 @@ class DecisionReader:
 
     async def _addresses(self, service: _Service) -> list[_Address]:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(service.host, service.port, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await self._names.look_up(service.host, service.port, service.host)
         except OSError as error:
-            self._failed(service.host, f"cannot resolve {service.host}: {error}")
+            self._failed(service.host, f"cannot resolve {service.host}: {str(error) or 'no answer in time'}")
             return []
         self._failing.discard(service.host)
         return [_Address(service, ip) for ip in sorted({str(address[4][0]) for address in found})]

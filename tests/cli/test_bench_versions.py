@@ -65,9 +65,12 @@ def test_rows_are_compared_to_the_last_digit_and_timings_are_left_out(repository
     assert not result.holds
 
 
-def test_a_row_that_is_missing_differs() -> None:
+def test_a_row_that_is_missing_differs_and_one_that_is_new_does_not() -> None:
     assert [row["row"] for row in differences("scaling", [{"a": 1}, {"a": 2}], [{"a": 1}])] == [1]
-    assert differences("scaling", [{"a": 1}], [{"a": 1}]) == []
+    assert differences("scaling", [{"a": 1}], [{"a": 0}, {"a": 1}]) == []
+    assert [(row["keys"], row["old_j"], row["new_j"]) for row in differences("scaling", [{"a": 1, "j": 0.1}], [{"a": 1, "j": 0.2}])] == [
+        ("j", 0.1, 0.2)
+    ]
 
 
 def test_intervals_are_students_t() -> None:

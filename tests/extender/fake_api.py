@@ -24,8 +24,7 @@ class FakeApi:
         self.watches: Counter[str] = Counter()
         self.queries: list[dict[str, str]] = []
         self.faults: dict[str, list[Any]] = defaultdict(list)
-        """By path: what the next requests get instead: an int status, 'rst', 'garbage', 'gone-event', 'error-event', 'stall',
-        'odd-page': a list whose metadata is no object."""
+        """By path: what the next requests get instead: an int status, 'rst', 'garbage', 'gone-event', 'error-event', 'stall'."""
         self._events: dict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
         self._changed = asyncio.Event()
 
@@ -67,8 +66,6 @@ class FakeApi:
             return web.Response()
         if fault == "garbage":
             return web.Response(body=b"<html>a proxy's idea of an error</html>")
-        if fault == "odd-page":
-            return web.json_response({"kind": "List", "metadata": [], "items": []})
         if watching:
             self.watches[path] += 1
             return await self._watch(request, fault)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +92,25 @@ async def test_a_page_item_without_metadata_ends_no_watch() -> None:
         await run.until(lambda: "n2" in run.nodes)
 
 
+class Mistaken(KubeClient):
+    """A client whose lists of pods trip over a mistake of its own, three times."""
+
+    mistakes = 3
+
+    def pages(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "application/json") -> AsyncGenerator[Any, None]:
+        if path == PODS and self.mistakes:
+            self.mistakes -= 1
+            raise RuntimeError("nobody foresaw this")
+        return super().pages(path, params, accept=accept)
+
+
 async def test_a_watch_that_trips_unexpectedly_starts_again_and_the_others_never_notice() -> None:
     async with fake_api() as (api, access):
-        api.faults[PODS] = ["odd-page"] * 3
         api.put(NODES, node_json("n0"))
         api.put(POLICIES_PATH, policy_object(mode="Active", policy="least-connections"))
         extender = Extender(nodes=0, policies=[], clock=SystemClock())
         extender.world.synced = False
-        async with KubeClient(access, request_timeout_s=2) as client:
+        async with Mistaken(access, request_timeout_s=2) as client:
             loops = Loops(extender.metrics, extender.clock, first_wait_s=0.02)
             watches = Watches(
                 client, extender.world, extender.decisions, extender.metrics, extender.clock, "tiphys-switch", limits=QUICK, loops=loops
@@ -285,7 +296,7 @@ def test_a_page_of_policies_takes_no_longer_among_thousands() -> None:
     began_s = time.thread_time()
     for obj in objects[3_500:]:
         sink.put(obj)
-    assert time.thread_time() - began_s < 0.05
+    assert time.thread_time() - began_s < 0.4, "6 ms where nothing else runs; 2.2 s when every policy made the whole router anew"
 
 
 def test_a_tenant_that_makes_up_functions_pushes_out_its_own() -> None:

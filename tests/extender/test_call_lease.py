@@ -41,7 +41,9 @@ async def test_of_two_binders_one_answers_and_the_other_follows_it(tmp_path: Pat
         directories = [tmp_path / name for name in "ab"]
         for directory in directories:
             directory.mkdir()
-        given = [settings(directory, access) | {"BINDER_CALLS_LEASE": "tiphys-binder-calls"} for directory in directories]
+        given = [
+            settings(directory, access) | {"BINDER_CALLS_LEASE": "tiphys-binder-calls", "BINDER_LEASE_S": 60} for directory in directories
+        ]
         with started_as(directories[0], ["binder"], "calls", given[0]) as first:
             await until(lambda: ready(first) and places(first), 20)
             with started_as(directories[1], ["binder"], "calls", given[1]) as second:
@@ -60,6 +62,8 @@ async def test_of_two_binders_one_answers_and_the_other_follows_it(tmp_path: Pat
                 await until(lambda: asked(second)[0] == 503, 10)
                 api.faults["leases"] = []
                 await until(lambda: asked(second)[0] == 200, 15)
+                answer = await asyncio.to_thread(post, second, f"/{placed['id']}/renew", json.dumps(report).encode())
+                assert answer[1]["relearnt"] is True, "who lost the Lease forgot: another may have booked and finished meanwhile"
 
 
 def test_whoever_stands_by_refuses_everything_and_forgets_what_it_has_booked() -> None:

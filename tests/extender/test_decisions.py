@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,45 @@ def test_a_log_cut_in_the_middle_of_a_line_is_read_as_far_as_it_goes(tmp_path: P
     assert [r.uid for r in DecisionFile(tmp_path, 100).read()] == ["a", "b"]
     path.write_bytes(b"\x00\xff\n[]\n7\n" + path.read_bytes())
     assert [r.uid for r in DecisionFile(tmp_path, 100).read()] == ["a", "b"]
+
+
+def test_what_is_written_behind_a_torn_line_is_read_again(tmp_path: Path) -> None:
+    DecisionFile(tmp_path, 100).write([record("a", seq=1), record("b", seq=2)])
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"seq":3,"uid":"c","nam')  # and there the process was killed
+    again = DecisionFile(tmp_path, 100)
+    assert len(again.read()) == 2
+    again.write([record("c", seq=3)])
+    again.write([(3, "n0"), record("d", seq=4)])
+    assert [(r.uid, r.chosen) for r in DecisionFile(tmp_path, 100).read()] == [("a", None), ("b", None), ("c", "n0"), ("d", None)]
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_what_it_did_not_take(tmp_path: Path) -> None:
+    """A limit on the length of files stops a write halfway, as a full disk does."""
+    file = DecisionFile(tmp_path, 100)
+    assert file.write([record("a", seq=1)]) == 0
+    length = (tmp_path / "decisions.jsonl").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (length + 50, hard))
+        assert file.write([record("b", seq=2)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / "decisions.jsonl").stat().st_size == length + 50, "half a line is there"
+    assert file.write([record("b", seq=2), record("c", seq=3)]) == 0
+    assert [r.uid for r in DecisionFile(tmp_path, 100).read()] == ["a", "b", "c"]
+
+
+def test_a_log_whose_directory_was_emptied_while_it_ran_goes_on(tmp_path: Path) -> None:
+    """What is left of an emptyDir that was over its limit, or of a volume that somebody tidied up."""
+    file = DecisionFile(tmp_path, 100)
+    file.write([record("a", seq=1)])
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert file.write([record("b", seq=2)]) == 0
+    assert [r.uid for r in DecisionFile(tmp_path, 100).read()] == ["b"]
 
 
 def test_the_files_stay_bounded(tmp_path: Path) -> None:

@@ -326,6 +326,21 @@ def test_made_up_names_of_functions_are_bounded_for_each_tenant() -> None:
     assert binder.place(few, function="f3")["reserved"] is True
 
 
+def test_metrics_are_as_many_whatever_tenants_and_functions_are_called() -> None:
+    binder = Binder()
+
+    def series() -> int:
+        return sum(len(metric.samples) for metric in binder.metrics.registry.collect())
+
+    binder.place(function="f")
+    at_first = series()
+    for index in range(100):
+        named = Tenant(f"tenant-{index}", (), frozenset({"*"}), Caps())
+        placed = binder.place(named, function=f"f{index}", labels={f"key-{index}": "v"}, idempotencyKey=f"k{index}")
+        binder.placer.finished(named, placed["id"])
+    assert series() == at_first < 1500
+
+
 def test_a_function_whose_call_still_runs_is_not_forgotten() -> None:
     binder = Binder(lease_s=400)
     one = Tenant("one", (), frozenset({"default"}), Caps(max_functions=1))

@@ -42,6 +42,19 @@ def test_while_tokens_rotate_old_and_new_are_accepted_and_the_first_is_sent(tmp_
     assert status(tokens, "old") == 401
 
 
+STEPS = (["old"], ["old", "new"], ["new", "old"], ["new"])
+"""How a token rotates: the new one behind the old one everywhere, then before it, then alone."""
+
+
+@pytest.mark.parametrize("step", range(len(STEPS) - 1))
+@pytest.mark.parametrize("reader_first", [True, False])
+def test_who_reads_and_who_serves_may_be_a_step_apart_while_a_token_rotates(tmp_path: Path, step: int, reader_first: bool) -> None:
+    """Each kubelet shows its pods a changed Secret in its own time."""
+    before, after = write(tmp_path / "before", *STEPS[step]), write(tmp_path / "after", *STEPS[step + 1])
+    reader, service = (after, before) if reader_first else (before, after)
+    assert status(BearerTokens("X", service), BearerTokens("X", reader).to_send()) == 200
+
+
 def test_a_token_counts_until_its_end_and_not_a_second_longer(tmp_path: Path) -> None:
     now_s = [NOON_S - 1]
     path = write(tmp_path / "token", "short notAfter=2026-12-31T12:00:00Z", "long notAfter=2026-12-31T15:00:00+02:00")

@@ -486,7 +486,7 @@ async def test_an_error_event_with_a_strange_code_is_an_error_like_any() -> None
         assert error.value.status == 500
 
 
-async def test_through_real_sockets_throttling_is_obeyed_and_compaction_paused_for() -> None:
+async def test_through_real_sockets_a_storm_of_compactions_is_paused_for() -> None:
     async with fake_api() as (api, access), KubeClient(access, request_timeout_s=2) as client:
         for index in range(3):
             api.put(NODES, {"metadata": {"name": f"n{index}"}})

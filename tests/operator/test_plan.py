@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import policy_object
 from tests.operator.builders import (
     DIGEST,
     FAASRANK,
@@ -25,6 +26,7 @@ from tests.operator.builders import (
 from tests.policy_corpus import GOOD_SPECS
 from tiphys_models.api.reasons import ConditionType, Reason
 from tiphys_operator.models_found import ModelFound
+from tiphys_operator.observation import policy_seen
 from tiphys_operator.plan import plan
 
 FUNCTION = {"matchLabels": {"app": "x"}}
@@ -219,6 +221,18 @@ def test_a_status_corrupted_by_hand_is_written_anew() -> None:
     broken = seen("p")
     object.__setattr__(broken, "status", status_of(planned(policy)).model_copy(update={"active_policy": "nonsense"}))
     assert status_of(planned(broken)).active_policy == "warm-first"
+
+
+def test_what_an_older_schema_pruned_from_a_status_is_written_anew() -> None:
+    """After `helm rollback` the API server drops fields that it does not know at the next write of anybody."""
+    first = planned(seen(), pods={"p": [pods(3)]})
+    whole = status_of(first).model_dump(by_alias=True, mode="json", exclude_defaults=True)
+    assert {"conditions", "activePolicy", "observedGeneration", "matchingPods"} <= set(whole)
+    for field in whole:
+        obj = policy_object("p") | {"status": {name: value for name, value in whole.items() if name != field}}
+        obj["metadata"] |= {"generation": 1, "resourceVersion": "7"}
+        again = planned(policy_seen(obj), pods={"p": [pods(3)]})
+        assert status_of(again).model_dump(by_alias=True, mode="json", exclude_defaults=True) == whole, field
 
 
 def test_a_policy_that_is_being_deleted_is_left_alone() -> None:

@@ -471,7 +471,7 @@ async def test_a_server_that_asks_to_be_left_alone_is_asked_so_seldom(loop: Loop
     async def observe() -> Any:
         nonlocal asked
         asked += 1
-        raise ApiError(429, "TooManyRequests", "later", 2.0)
+        raise ApiError(429, "TooManyRequests", "later", retry_after_s=2.0)
 
     loop.reconciler._observer.observe = observe  # type: ignore[method-assign]
     running = asyncio.create_task(loop.reconciler.run())

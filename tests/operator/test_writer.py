@@ -10,9 +10,10 @@ from aiohttp import web
 
 from tests.operator.api_server import FakeApiServer, status
 from tests.operator.builders import seen
-from tiphys_models.clients.kube import ApiError
+from tiphys_models.clients.kube import ApiError, KubeClient
 from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
 from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.events import EventWrite
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.observation import AnswerCounts, policy_seen
@@ -76,6 +77,31 @@ async def test_a_write_that_outlasts_the_lease_is_given_up(desk: Desk) -> None:
     desk.clock.advance(9.9)
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(desk.writer.write_status(desk.status()), 2)
+    assert not desk.server.wrote("status")
+
+
+async def test_a_slow_webhook_of_somebody_else_costs_no_lease_that_is_renewed(desk: Desk) -> None:
+    async def slow(request: web.Request) -> None:
+        if request.path.endswith("/status"):
+            assert await desk.lease.try_acquire_or_renew()
+            await asyncio.sleep(0.5)
+
+    desk.server.fault = slow
+    desk.clock.advance(9.9)
+    assert desk.lease.remaining_s() < 0.5, "less than the webhook takes"
+    assert await asyncio.wait_for(desk.writer.write_status(desk.status()), 5)
+
+
+async def test_an_answer_that_never_comes_is_an_answer_that_failed_and_no_lost_lease(desk: Desk) -> None:
+    async def never(request: web.Request) -> None:
+        await asyncio.sleep(30)
+
+    async with KubeClient(desk.server.access, request_timeout_s=0.3) as client:
+        writer = Writer(client, desk.lease, desk.metrics, desk.clock)
+        desk.clock.advance(9.9)
+        desk.server.fault = never
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(writer.write_status(desk.status()), 5)
 
 
 async def test_a_late_write_of_a_former_leader_fails_instead_of_overwriting(desk: Desk) -> None:

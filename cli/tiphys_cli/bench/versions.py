@@ -69,21 +69,19 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
 
 
 def differences(bench: str, old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
-    """Rows that are not equal to the last digit, timings left out; a missing row differs from its place."""
+    """Rows of the old commit that the new one does not have to the last digit, timings left out; rows that are new are no difference."""
     left_out = NOT_COMPARED.get(bench, frozenset())
+    there = [_kept(row, left_out) for row in new]
+    exact = {orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in there}
+    by_cell = {_cell(row): row for row in there}
     found: list[Row] = []
-    for number in range(max(len(old), len(new))):
-        before, after = (_kept(rows[number], left_out) if number < len(rows) else {} for rows in (old, new))
-        if before != after:
-            keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-            found.append(
-                {
-                    "row": number,
-                    "keys": ", ".join(keys),
-                    **{f"old_{k}": before.get(k) for k in keys[:3]},
-                    **{f"new_{k}": after.get(k) for k in keys[:3]},
-                }
-            )
+    for number, row in enumerate(_kept(row, left_out) for row in old):
+        if orjson.dumps(row, option=orjson.OPT_SORT_KEYS) in exact:
+            continue
+        after = by_cell.get(_cell(row), {})
+        keys = [key for key in {**row, **after} if row.get(key) != after.get(key)]
+        told = {f"{which}_{key}": values.get(key) for key in keys[:3] for which, values in (("old", row), ("new", after))}
+        found.append({"row": number, "keys": ", ".join(keys), **told})
     return found
 
 
@@ -149,6 +147,10 @@ def _speed(plan: Plan, old: Path, new: Path, tell: Callable[[str], None]) -> lis
                     **{f"{q}_old_over_floor": round(pair[0], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_floor": round(pair[1], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_old": round(pair[1] / pair[0], 4) for q, pair in over.items()},
+                    # a floor that has become slower would flatter what stands on it
+                    "floor_p50_new_over_old": round(after["floor_p50_ms"] / before["floor_p50_ms"], 4),
+                    "p50_ms_old": before["p50_ms"],
+                    "p50_ms_new": after["p50_ms"],
                 }
             )
     return rows
@@ -167,6 +169,11 @@ def _bench(plan: Plan, tree: Path, name: str, tell: Callable[[str], None]) -> di
     if answer.returncode != 0:
         raise Unavailable(f"{plan.bench} of the {name} commit failed: {answer.stderr.decode(errors='replace').strip()[-500:]}")
     return dict(orjson.loads(answer.stdout))
+
+
+def _cell(row: Row) -> tuple[tuple[str, Any], ...]:
+    """What was measured, not what came of it: the words and whole numbers of a row."""
+    return tuple((key, value) for key, value in row.items() if isinstance(value, str | int))
 
 
 def _kept(row: Row, left_out: frozenset[str]) -> Row:

@@ -76,8 +76,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "TiphysOperatorObjectErrors": Entry(
         "Something in an object, or in what it names, raises an error that nobody foresaw. The step on that object is given up; "
-        "every other"
-        "object is served as before, and the object is looked at again when it changes or when its turn comes.",
+        "every other object is served as before, and the object is looked at again when it changes or when its turn comes.",
         "Only what hangs on that object: a policy of ours shows `InternalError` in its status; a pod or node is not counted anew.",
         (
             "The log's line `object left out` names kind, namespace and name, and the error with the place in the code, once for each "

@@ -61,7 +61,8 @@ ENTRIES: dict[str, Entry] = {
         (
             "`kubectl -n tiphys-system get pods`",
             "Prometheus' page *Targets*: is `tiphys-extender-status:8080` there, and what is its error?",
-            "`monitoring.serviceMonitor.enabled`, its labels, and `networkPolicy.metricsFrom`",
+            "`monitoring.serviceMonitor.enabled`, its labels; `monitoring.namespace`, or `networkPolicy.metricsFrom`: nobody else "
+            "may read metrics",
         ),
         ("Bring the pod back, or mend the scrape.",),
     ),

@@ -111,6 +111,7 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
                 "BINDER_URL": _url(ports.status),
                 "ACCESS_SITE": ACCESS_SITE,
                 "PROBE_ALLOW": "127.0.0.0/8",
+                "INTENT_KEYS_FILE": str(_secret(directory / "intent-keys.json", {"keys": [{"id": "plane", "secret": token_urlsafe(36)}]})),
             },
         )
         step.detail("starting the binder")
@@ -241,16 +242,20 @@ def _start_binder(cluster: LocalCluster, settings: WorldSettings, ports: _Binder
         "TIPHYS_BINDER_POOL": "",
     }
     for name, content in files.items():
-        file = directory / f"{name.lower()}.json"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(content), encoding="utf-8")
-        environment[f"TIPHYS_BINDER_{name}"] = str(file)
+        environment[f"TIPHYS_BINDER_{name}"] = str(_secret(directory / f"{name.lower()}.json", content))
     url = _url(ports.status)
     process = ProcessTable(cluster.options.run_dir, environment).start(
         "tiphys-binder", [sys.executable, "-m", "tiphys_extender", "binder"], RANK_CLIENT, url
     )
     wait_healthy(process, "/readyz", None, READY_DEADLINE_S)
     return process
+
+
+def _secret(file: Path, content: Any) -> Path:
+    """A file that nobody else may read."""
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
 
 
 def _json(url: str) -> Any:

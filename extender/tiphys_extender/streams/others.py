@@ -12,6 +12,7 @@ import orjson
 
 from tiphys_extender.status_app import LOADS_PATH
 from tiphys_extender.streams.binder import StreamBinder
+from tiphys_models.clients.names import NamesResolver
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.certificates import TrustedAuthority
 
@@ -46,10 +47,15 @@ class Others:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
+        async with self.session() as session:
             while True:
                 await self.round(session)
                 await asyncio.sleep(PERIOD_S)
+
+    def session(self) -> aiohttp.ClientSession:
+        """For all rounds."""
+        connector = aiohttp.TCPConnector(resolver=NamesResolver())
+        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
 
     async def round(self, session: aiohttp.ClientSession) -> None:
         """Ask all, once."""

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import orjson
 
+from tiphys_models.clients.names import NamesResolver
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.features.calls import FunctionProfile, profile_query
 from tiphys_models.features.prometheus import ReadingTable, ReadingTableBuilder, Sample, parse_vector, profiles_of
@@ -111,7 +112,8 @@ class PrometheusClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(), headers=dict(self._asker.headers))
+        connector = aiohttp.TCPConnector(resolver=NamesResolver())
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(), headers=dict(self._asker.headers))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

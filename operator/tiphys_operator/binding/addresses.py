@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.clients.names import Names
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class ApiServer:
     def __init__(self, *hosts: str) -> None:
         self._hosts = [host for host in dict.fromkeys((*hosts, _IN_CLUSTER)) if host]
         self._addresses: dict[str, frozenset[Address]] = {}
+        self._names = Names(of_one=1)
 
     def addresses(self) -> frozenset[Address]:
         """Of all its names, as last resolved."""
@@ -112,7 +113,7 @@ class ApiServer:
     async def _resolve(self, host: str) -> None:
         try:
             async with asyncio.timeout(_RESOLVED_WITHIN_S):
-                found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                found = await self._names.look_up(host, 0, host)
         except (OSError, TimeoutError) as error:
             log.debug("a name of the API server does not resolve", extra={"fields": {"name": host, "error": type(error).__name__}})
         else:

@@ -69,18 +69,18 @@ class Prober:
         # sites that were declared together should not be asked together for ever
         await asyncio.sleep(random.uniform(0.0, min(0.5, probe.interval_seconds)))  # noqa: S311
         while True:
-            since_s = self._clock.monotonic_s()
-            with self._guard.over("InferenceSite", self._name_of(uid), str(probe)) as trip:
-                await self._once(probe, rounds)
+            since_s, name = self._clock.monotonic_s(), self._name_of(uid)
+            with self._guard.over("InferenceSite", name, str(probe)) as trip:
+                await self._once(probe, rounds, name.partition("/")[0])
             if trip.error is not None:
                 # a site that nobody probes any more would look well for ever; what was tripped over stands in the log only
                 self._miss(rounds, "the probe itself failed")
             interval_s = self._granted.interval_s.get(uid, float(probe.interval_seconds))
             await asyncio.sleep(max(interval_s - (self._clock.monotonic_s() - since_s), 0.0))
 
-    async def _once(self, probe: Probe, rounds: Rounds) -> None:
+    async def _once(self, probe: Probe, rounds: Rounds, namespace: str) -> None:
         try:
-            round_trip_ms = await self._probes.round_trip_ms(probe)
+            round_trip_ms = await self._probes.round_trip_ms(probe, namespace)
         except ProbeRefused as refused:
             self._metrics.probes_refused[refused.rule].inc()
             if rounds.refuse(refused.rule):

@@ -14,6 +14,7 @@ import aiohttp
 
 from tiphys_models.api.inference_site import Probe
 from tiphys_models.api.reasons import ProbeMiss
+from tiphys_models.clients.names import Names, NamesResolver
 from tiphys_models.domain.errors import Unavailable
 from tiphys_operator.binding.addresses import AddressRules, ProbeRefused
 
@@ -22,6 +23,8 @@ _BODY_MAX_BYTES = 65_536
 """A longer answer ends the connection: the next probe opens another."""
 _refused: ContextVar[list[ProbeRefused]] = ContextVar("_refused")
 """By the probe that runs: whoever connects to several addresses at once tells only that all have failed."""
+_owner: ContextVar[str] = ContextVar("_owner", default="")
+"""Whose probe runs: what a name costs is theirs."""
 
 
 class ProbeMissed(Unavailable):
@@ -36,14 +39,16 @@ class Probes:
     """Sends them, at most so many at once. HTTP connections are kept, so that a round trip is one and not three."""
 
     def __init__(self, rules: AddressRules | None = None, at_once: int = 256) -> None:
-        self._rules = rules or AddressRules()
+        self._rules, self._names = rules or AddressRules(), Names()
         self._limit = asyncio.Semaphore(at_once)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_sent)
-        connector = aiohttp.TCPConnector(limit=0, socket_factory=self._socket)
+        # without the library's own cache, in which one owner's lookup is also what another waits for
+        resolver = NamesResolver(self._names, lambda _: _owner.get())
+        connector = aiohttp.TCPConnector(limit=0, socket_factory=self._socket, resolver=resolver, use_dns_cache=False)
         self._session = aiohttp.ClientSession(
             connector=connector, trace_configs=[trace], cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
         )
@@ -54,11 +59,12 @@ class Probes:
             await self._session.close()
             self._session = None
 
-    async def round_trip_ms(self, probe: Probe) -> float:
+    async def round_trip_ms(self, probe: Probe, owner: str = "") -> float:
         """ProbeMissed says why there is none: no answer in time, or one that does not count. ProbeRefused: nobody was asked."""
         async with self._limit:
             refused: list[ProbeRefused] = []
             _refused.set(refused)
+            _owner.set(owner)
             try:
                 async with asyncio.timeout(probe.timeout_seconds):
                     return await (self._http(probe.url) if probe.url is not None else self._tcp(str(probe.host), int(probe.port or 0)))
@@ -83,7 +89,7 @@ class Probes:
     async def _tcp(self, host: str, port: int) -> float:
         """A handshake is one round trip."""
         loop = asyncio.get_running_loop()
-        found = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        found = (await self._names.look_up(host, port, _owner.get()))[0]
         with self._socket(found) as connection:
             connection.setblocking(False)
             since_s = time.perf_counter()

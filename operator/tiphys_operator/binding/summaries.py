@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +13,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from tiphys_models.api.stream_summary import StreamSummary
+from tiphys_models.clients.names import Names
 from tiphys_models.domain.clock import Clock
 from tiphys_models.domain.errors import Unavailable
 from tiphys_models.serving.bearer import TokenFile
@@ -44,6 +44,7 @@ class SummaryReader:
         self._authority = authority or TrustedAuthority(None)
         self._heard: dict[tuple[str, str], tuple[float, StreamSummary]] = {}
         self._failing: set[str] = set()
+        self._names = Names(of_one=1)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -72,9 +73,10 @@ class SummaryReader:
     async def _addresses(self, url: str) -> list[str]:
         parts = urlsplit(url)
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await self._names.look_up(parts.hostname or "", parts.port or 0, url)
         except OSError as error:
-            self._failed(url, str(error))
+            self._failed(url, str(error) or f"no address within {_TIMEOUT_S:.0f} s")
             return []
         return sorted({str(address[4][0]) for address in found})
 

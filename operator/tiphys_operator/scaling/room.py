@@ -15,6 +15,7 @@ from tiphys_models.domain.errors import InvalidInput
 from tiphys_models.domain.quantity import quantity
 from tiphys_models.scaling.state import Bounds, Mask, Window
 from tiphys_operator.scaling.conflicts import part
+from tiphys_operator.scaling.resizing import stuck
 from tiphys_operator.scaling.shape import Shape
 from tiphys_operator.scaling.workload import NodeRoom, Resize, ScaledPod, Target
 
@@ -86,7 +87,7 @@ def room(
             said.setdefault("replicas-down", reason)
             least = kept
         elif entry.move == "cpu-up" and vertical:
-            large = narrow("cpu-up", max(entry.bound, min(cpu_m, max(small, _least_given(pods, shape, cpu_m)))), large, reason)
+            large = narrow("cpu-up", max(entry.bound, min(cpu_m, _least_kept(pods, shape, cpu_m, small, now_s))), large, reason)
         elif entry.move == "cpu-down" and vertical and (kept := min(entry.bound, cpu_m)) > small:
             # never above what is there: a raise that was refused must not come back as a bound
             said.setdefault("cpu-down", reason)
@@ -104,10 +105,12 @@ def room(
     return Room(bounds, mask, tuple(f"{move}: {reason}" for move, reason in said.items()))
 
 
-def _least_given(pods: Sequence[ScaledPod], shape: Shape, cpu_m: int) -> int:
-    """The smallest limit that a pod really has."""
-    found = (pod.container(shape.container) for pod in pods)
-    return min((cpu.actual_limit_m for cpu in found if cpu is not None and cpu.actual_limit_m), default=cpu_m)
+def _least_kept(pods: Sequence[ScaledPod], shape: Shape, cpu_m: int, small: int, now_s: float) -> int:
+    """What no entry in a status takes away: the size of the spec's lower bound, or what a pod has whose node never gives it that."""
+    has = [(stuck(pod, now_s), cpu.actual_limit_m) for pod in pods if (cpu := pod.container(shape.container)) and cpu.actual_limit_m]
+    # that a resize is stuck is said by the pod: without this, a size that never fits would be asked for again as soon as it is taken back
+    never = [limit_m for is_stuck, limit_m in has if is_stuck]
+    return max(never) if never else max(small, min((limit_m for _, limit_m in has), default=cpu_m))
 
 
 def _pending(

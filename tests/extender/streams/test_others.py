@@ -30,7 +30,7 @@ class Other:
         self.tokens: list[str] = []
 
     async def handle(self, request: web.Request) -> web.Response:
-        self.tokens.append(request.headers["Authorization"])
+        self.tokens.append(request.headers.get("Authorization", ""))
         return web.json_response(self.answer)
 
 
@@ -187,7 +187,7 @@ class Hostile(Other):
         self._respond = respond
 
     async def handle(self, request: web.Request) -> web.Response:
-        self.tokens.append(request.headers["Authorization"])
+        self.tokens.append(request.headers.get("Authorization", ""))
         return await self._respond(request)  # type: ignore[return-value]
 
 

@@ -212,3 +212,17 @@ def test_one_tenant_does_not_decide_what_the_agent_of_a_site_is_told(monkeypatch
             binder.bind(B, rateQps=1e6)
     binder.streams.turn()
     assert told[0].reject == pytest.approx(0.5)
+
+
+def test_metrics_are_as_many_whatever_tenants_and_streams_are_called() -> None:
+    binder = Binder()
+
+    def series() -> int:
+        return sum(len(metric.samples) for metric in binder.registry.collect())
+
+    binder.release(binder.bind(rateQps=0.1))
+    at_first = series()
+    for index in range(50):
+        tenant = Tenant(f"tenant-{index}", (), frozenset({"default"}))
+        binder.release(binder.bind(tenant, rateQps=0.1, idempotencyKey=f"k{index}", application=f"app-{index}"), tenant)
+    assert series() <= at_first + 2, "a site has its series once somebody is bound there"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def test_a_new_key_signs_while_the_old_one_is_still_believed_and_not_afterwards(
     assert after.read(during.sign(GRANT)) == GRANT
     with pytest.raises(TokenRefused, match="key that this binder does not have"):
         after.read(before.sign(GRANT))
+
+
+def test_binders_may_be_a_step_apart_while_a_key_rotates() -> None:
+    """The new key behind the old one everywhere, then before it, then alone: each kubelet shows its pods a changed Secret in its own time."""
+    steps = [Keys.of(keys) for keys in ([OLD], [OLD, NEW], [NEW, OLD], [NEW])]
+    for one, other in pairwise(steps):
+        assert other.read(one.sign(GRANT)) == one.read(other.sign(GRANT)) == GRANT
 
 
 @settings(deadline=None)  # a busy machine is no failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from typing import Any
@@ -92,13 +91,12 @@ async def test_no_spelling_of_an_address_gets_a_probe_past_the_rules(host: str) 
 async def test_a_name_that_means_another_address_a_moment_later_is_looked_at_when_it_is_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    resolve = loop.getaddrinfo
+    resolve = socket.getaddrinfo
 
-    async def rebound(host: Any, *args: Any, **options: Any) -> Any:
-        return await resolve("127.0.0.2", *args, **options)
+    def rebound(host: Any, *args: Any, **options: Any) -> Any:
+        return resolve("127.0.0.2", *args, **options)
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebound)
+    monkeypatch.setattr(socket, "getaddrinfo", rebound)
     async with serving() as site, Probes() as probes:
         port = int(site.url.rstrip("/").rpartition(":")[2])
         for probe in (Probe(url=f"http://harmless.example:{port}/"), Probe(host="harmless.example", port=port)):
@@ -108,13 +106,12 @@ async def test_a_name_that_means_another_address_a_moment_later_is_looked_at_whe
 
 
 async def test_a_name_with_several_addresses_is_probed_at_those_that_are_allowed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    resolve = loop.getaddrinfo
+    resolve = socket.getaddrinfo
 
-    async def several(host: Any, *args: Any, **options: Any) -> Any:
-        return [found for address in ("127.0.0.3", "127.0.0.2") for found in await resolve(address, *args, **options)]
+    def several(host: Any, *args: Any, **options: Any) -> Any:
+        return [found for address in ("127.0.0.3", "127.0.0.2") for found in resolve(address, *args, **options)]
 
-    monkeypatch.setattr(loop, "getaddrinfo", several)
+    monkeypatch.setattr(socket, "getaddrinfo", several)
     async with serving() as site:
         url = f"http://two.example:{site.url.rstrip('/').rpartition(':')[2]}/"
         async with Probes(AddressRules(allow=networks_of("127.0.0.2"))) as probes:
@@ -130,10 +127,10 @@ async def test_the_api_server_is_found_under_all_its_names_and_kept_while_none_r
     before = server.addresses()
     assert {ipaddress.ip_address("10.96.0.1"), ipaddress.ip_address("127.0.0.1")} <= before
 
-    async def nothing(*args: Any, **options: Any) -> Any:
+    def nothing(*args: Any, **options: Any) -> Any:
         raise OSError("no resolver")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", nothing)
+    monkeypatch.setattr(socket, "getaddrinfo", nothing)
     await server.refresh()
     assert server.addresses() == before
 
@@ -155,10 +152,10 @@ async def test_how_a_probe_was_missed_is_told_in_fixed_words(monkeypatch: pytest
         assert await why(Probe(host="127.0.0.2", port=1)) is ProbeMiss.REFUSED
         assert await why(Probe(url="http://127.0.0.2:1/")) is ProbeMiss.REFUSED
 
-        async def unknown(*args: Any, **options: Any) -> Any:
+        def unknown(*args: Any, **options: Any) -> Any:
             raise socket.gaierror(-2, "Name or service not known")
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+        monkeypatch.setattr(socket, "getaddrinfo", unknown)
         for probe in (Probe(url="http://nowhere.example/"), Probe(host="nowhere.example", port=1)):
             assert await why(probe) is ProbeMiss.NAME
 

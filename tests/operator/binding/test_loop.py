@@ -261,7 +261,7 @@ async def test_a_policy_without_a_binder_says_so() -> None:
 
 async def test_a_probe_that_trips_over_its_site_counts_as_missed_and_goes_on() -> None:
     class Mistaken(Probes):
-        async def round_trip_ms(self, probe: Probe) -> float:
+        async def round_trip_ms(self, probe: Probe, owner: str = "") -> float:
             if probe.port == 1:
                 raise ZeroDivisionError
             return 3.0

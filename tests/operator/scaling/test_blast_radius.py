@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -14,6 +15,7 @@ from tests.operator.scaling.small import deployment, pod_object, policy_object
 from tests.operator.scaling.test_loop import Running, Server, running
 from tiphys_models.clients.kube import ApiError
 from tiphys_operator import watches
+from tiphys_operator.scaling import loop
 from tiphys_operator.scaling.cluster import PodSink, ScalingCluster
 
 
@@ -187,3 +189,32 @@ def test_a_pod_that_the_watch_dropped_or_changed_meanwhile_is_not_read_back() ->
         sink.read(pod_object(name))
     cluster.have_read("default")
     assert (cluster.pod_uids(), cluster.pods_kept(), cluster.used_m) == ({"stays", "moves"}, 2, {"n1": 50, "n2": 50})
+
+
+class Slow(Shared):
+    """Somebody else's webhook takes its time for every scale and resize in the tenant's namespace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+        self.bad_policy["spec"] |= exactly(4, 100)
+        for n in range(2):
+            self.pods[f"tenant-{n}"] = pod_object(f"web-{n}", metadata={"namespace": "tenant", "uid": f"tenant-{n}"})
+
+    async def request(self, method: str, path: str, **rest: Any) -> Any:
+        if "/tenant/" in path:
+            self.waiting.append(path)
+            await asyncio.sleep(60)
+        return await super().request(method, path, **rest)
+
+
+async def test_a_webhook_that_does_not_answer_for_one_workload_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LONGEST_S", 0.5)
+    server = Slow()
+    async with running(server) as made:
+        await made.until(lambda: server.waiting and server.ready().get("reason") == "Active")
+        assert server.waiting[0].endswith("/deployments/web/scale")
+        failed = 'tiphys_operator_scaling_errors_total{reason="api-error"} 1.0'
+        await made.until(lambda: failed in made.metrics.render().decode())
+        assert server.bad_policy["status"]["lastDecision"]["phase"] == "Intended", "what came of it the next window sees"
+        assert not made.task.done()

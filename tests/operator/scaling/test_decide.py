@@ -214,6 +214,13 @@ def test_a_size_that_a_node_never_gave_is_not_asked_for_again() -> None:
     assert [(b.move, b.bound, b.reason) for b in found.memory.blocked] == [("cpu-up", 100, "NodeCapacity")]
 
 
+def test_a_size_that_a_node_never_gave_is_taken_back_even_below_the_specs_least() -> None:
+    """Else it would be asked for again as soon as the pod has its former size, and a pod without a pending resize would get it."""
+    stuck = pod("a", cpu="200m", actual="100m", conditions=resizing("PodResizePending", "Infeasible"))
+    seen = policy(vertical={"minCpuMilli": 200, "maxCpuMilli": 200})
+    assert decided(Fixed(1, 200.0), seen=seen, of=target(1), pods=[stuck]).decision.applied.cpu_milli == 100
+
+
 def test_an_agent_that_stays_within_a_mask_is_limited_by_it_all_the_same() -> None:
     full = Place({"n1": NodeRoom("n1", 200)}, {"n1": 100})
     seen = policy()

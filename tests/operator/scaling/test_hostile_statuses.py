@@ -174,3 +174,30 @@ async def test_former_weights_that_no_name_can_be_do_not_end_a_window() -> None:
     life = world.life()
     await life.window()
     assert world.reason("ModelLoaded") in {"ModelRefused", "ModelMissing"}
+
+
+def _paths(status: Any, depth: int = 2) -> list[tuple[str, ...]]:
+    """Every field of a status, and of what stands in it."""
+    if not isinstance(status, dict) or not depth:
+        return []
+    return [path for name in status for path in ((name,), *((name, *rest) for rest in _paths(status[name], depth - 1)))]
+
+
+async def test_what_an_older_schema_pruned_from_a_status_is_there_again_after_a_window() -> None:
+    """After `helm rollback` the API server drops fields that it does not know at the next write of anybody."""
+    begun = World(**exactly(3, 200))
+    await begun.life().window()
+    whole = _paths(begun.status)
+    assert ("lastDecision", "mac") in whole
+    assert ("memory", "replicas") in whole
+    for path in (path for path in whole if len(path) == 1 or path[0] == "memory" or path[1] in ("mac", "phase", "from", "applied")):
+        world = World(**exactly(3, 200))
+        await world.life().window()
+        status = world.kube.policy["status"]
+        for name in path[:-1]:
+            status = status[name]
+        del status[path[-1]]
+        world.clock.advance(15)
+        await world.life().window()
+        assert set(_paths(world.status)) >= set(whole), path
+        assert (world.kube.deployment["spec"]["replicas"], set(world.sizes())) == (3, {"200m"}), path

@@ -124,3 +124,12 @@ def test_pods_that_were_never_created_may_be_given_up_even_when_the_objective_is
     blocked = [Blocked(move="replicas-up", bound=2, reason=str(MaskReason.QUOTA), until=NOW_S + 60)]
     there = found(of=starved, late=0.9, blocked=blocked)
     assert (there.bounds.min_replicas, there.bounds.max_replicas, there.mask.replicas_down) == (2, 2, True)
+
+
+def test_an_entry_in_a_status_takes_no_more_than_a_pod_really_lacks() -> None:
+    forged = [Blocked(move="cpu-up", bound=0, reason=str(MaskReason.QUOTA), until=NOW_S + 60)]
+    vertical = {"minCpuMilli": 100, "maxCpuMilli": 200}
+    whole = [pod("a", cpu="100m"), pod("b", cpu="100m", actual="60m")]
+    assert found(pods=whole, blocked=forged, vertical=vertical).bounds.max_cpu_m == 100, "the spec's least holds"
+    stuck = [pod("a", cpu="100m"), pod("b", cpu="100m", actual="60m", conditions=resizing("PodResizePending", "Infeasible"))]
+    assert found(pods=stuck, blocked=forged, vertical=vertical).bounds.max_cpu_m == 60
