@@ -11,6 +11,8 @@ from tiphys_cli.cluster.errors import ApiError
 from tiphys_cli.plane.objects import CALLS, RELEASE_NAMESPACE, SELECT, SHOP, WEB
 
 HOSTILE = "hostile"
+SMALL_TIME = "2026-01-01T00:00:00Z"
+_CALLED = {"labels": {"tiphys.io/function": "thousands"}}
 HUGE, FAR, SMALL_Z = 2**62, "9999-12-31T23:59:59Z", "2026-11-19T10:00:00z"
 OUR_GROUP = "tiphys.io/v1alpha1"
 _API = {"v1": "/api/v1", "apps/v1": "/apis/apps/v1", OUR_GROUP: f"/apis/{OUR_GROUP}", "autoscaling/v2": "/apis/autoscaling/v2"}
@@ -158,6 +160,17 @@ def nodes() -> Iterator[Case]:
     yield Case("a node with 250 kB of notes", (Step(_node("node-notes", {"cpu": "1e30", "memory": "8Gi"}, _BIG_ANNOTATION)),))
     images = [{"names": [f"registry.example/{'i' * 100}:{n}-{k}" for k in range(5)], "sizeBytes": HUGE} for n in range(300)]
     yield Case("a node with 1,500 names of images", (Step(_node("node-images", {"cpu": "10e399", "memory": "8Gi"}, images=images)),))
+    sizes = {"ready-huge": {"cpu": "1e400", "memory": "9Ei"}, "ready-crumb": {"cpu": "1m", "memory": "1Mi"}, "ready-nothing": {"cpu": "0"}}
+    work = [pod(f"thousands-of-cores-{n}", {"cpu": "4k", "memory": "1Gi"}, CALLS, _CALLED, schedulerName="tiphys") for n in range(8)]
+    crumbs = [Step(_ready(name, size)) for name, size in sizes.items()]
+    yield Case("the largest and the smallest node, and pods of thousands of cores", (*crumbs, *map(Step, work)))
+
+
+def _ready(name: str, size: Json) -> Json:
+    """A node that takes pods: kwok keeps it so."""
+    ready = {"type": "Ready", "status": "True", "reason": "x", "message": "", "lastHeartbeatTime": FAR, "lastTransitionTime": SMALL_TIME}
+    looks = {"labels": {"type": "kwok"}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    return _node(name, {"pods": "110", **size}, looks, conditions=[ready])
 
 
 def targets() -> Iterator[Case]:
@@ -211,6 +224,8 @@ def scaling() -> Iterator[Case]:
     yield Case("numbers without an end", (_status(web, {"lastDecision": {"number": HUGE, "at": "0001-01-01T00:00:00Z"}}),), restores=True)
     forged = _scaling("forged", "forged")
     yield Case("a forged intent of a policy without a target", (Step(forged), _status(forged, {"lastDecision": decision})))
+    touched = [_only_metadata(_obj(OUR_GROUP, "ScalingPolicy", WEB, SHOP, {"annotations": {"example.com/n": str(n)}})) for n in range(100)]
+    yield Case("a policy that somebody touches in a loop", tuple(Step(each, change=True) for each in touched), restores=True)
     victim = {"histogram": "apiserver_request_duration_seconds_bucket", "matchers": {"namespace": RELEASE_NAMESPACE, "__name__": "up"}}
     peeking = _scaling("peeking", "unlimited", objective={"latencyMilliseconds": 1, "percentile": 99, "metrics": victim})
     yield Case("a policy that reads others' series", (Step(peeking),))
@@ -253,6 +268,9 @@ def placing() -> Iterator[Case]:
         (Step(_obj(OUR_GROUP, "SchedulingPolicy", "selects-nothing", spec=lone | {"selector": absent})),),
         restores=True,
     )
+    lines = [{"function": f"f{n}", "nodes": [{"node": f"n{m}", "slots": 1} for m in range(256)]} for n in range(20)]
+    long = {"policyUid": "x", "policyGeneration": 1, "planner": "p", "interval": 1, "validUntil": FAR, "functions": lines}
+    yield Case("a plan of five thousand lines", (Step(_obj(OUR_GROUP, "PlacementPlan", "long", spec=long)),))
     model = {"mode": "Active", "policy": "faasrank", "model": "no-such-model"}
     yield Case("a model that is not there", (Step(_obj(OUR_GROUP, "SchedulingPolicy", "no-model", spec=model)),))
     functions = [{"function": "f" * 512, "nodes": [{"node": "n" * 253, "slots": 10000}] * 50} for _ in range(20)]

@@ -20,7 +20,7 @@ from tiphys_extender.answer import Answerer
 from tiphys_extender.metrics import Metrics
 from tiphys_extender.tls import handshake_failures
 from tiphys_extender.wire import BadRequest, encode_error
-from tiphys_models.serving.acceptor import Acceptor
+from tiphys_models.serving.acceptor import Acceptor, let_go
 from tiphys_models.serving.bounds import (
     ANSWER_LIMIT_S,
     HEAD_BYTES,
@@ -156,6 +156,8 @@ class HotConnection(asyncio.Protocol):
         self._listener.connections.discard(self)
         if self.slot is not None:
             self.slot.leave()
+        let_go(self._transport)
+        del self._parser  # it holds our methods: see `let_go`
         if self.receiving:
             self._routes.metrics.bad_requests["disconnected"].inc()
 

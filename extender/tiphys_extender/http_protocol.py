@@ -15,7 +15,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tiphys_models.serving.acceptor import Acceptor
+from tiphys_models.serving.acceptor import Acceptor, let_go
 from tiphys_models.serving.bounds import (
     AHEAD,
     ANSWER_LIMIT_S,
@@ -86,6 +86,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         if self.slot is not None:
             self.slot.leave()
+        self.cycle = None  # type: ignore[assignment]  # it leads back to us
+        let_go(self.transport)
 
     def data_received(self, data: bytes) -> None:
         """Some bytes."""

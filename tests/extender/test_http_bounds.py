@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import tracemalloc
 from collections import Counter
@@ -300,3 +301,26 @@ async def test_an_application_that_fails_is_named_without_what_was_sent(caplog: 
     (record,) = [record for record in caplog.records if record.message == "request failed"]
     assert record.fields["error"] == "ValueError"  # type: ignore[attr-defined]
     assert "hunter2" not in caplog.text
+
+
+@LISTENERS
+@pytest.mark.parametrize("said", [b"", HEAD + b"a:b\r\n" * 50, HEAD + b"Content-Length: 2\r\n\r\n{}", b"\x00\r\n\r\n"])
+async def test_of_a_lost_connection_nothing_waits_for_the_collector(listener: Listener, said: bytes) -> None:
+    def connect_and_hang_up() -> None:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+                peer.sendall(said)
+
+    def kept() -> int:
+        return sum(type(thing).__name__ in ("_SelectorSocketTransport", "CountingProtocol", "HotConnection") for thing in gc.get_objects())
+
+    async with listener() as (port, _):
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.to_thread(connect_and_hang_up)
+            async with asyncio.timeout(3):
+                while kept() > 2:  # noqa: ASYNC110 - how much a process keeps is no event
+                    await asyncio.sleep(0.05)
+        finally:
+            gc.enable()

@@ -37,6 +37,15 @@ class Guarded(Protocol):
         """Hang up now, whatever is being said."""
 
 
+def let_go(transport: asyncio.BaseTransport) -> None:
+    """Of a lost connection's transport: nothing leads back to itself any more, so that it is gone at once.
+
+    Circles wait for the collector, which comes seldom to a process that keeps thousands of objects; who connects and hangs up thousands of
+    times a second would fill its memory by then. asyncio's transport holds a method of its own, by which it reads.
+    """
+    vars(transport).pop("_read_ready_cb", None)
+
+
 class Acceptor:
     """One listening socket. Every connection is made with the TLS context of that moment."""
 

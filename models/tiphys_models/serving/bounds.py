@@ -90,9 +90,10 @@ class Slot:
 
     def cut(self) -> None:
         """End the connection for another's sake."""
+        cut = self._cut
         self.leave()
-        if self._cut is not None:
-            self._cut()
+        if cut is not None:
+            cut()
 
     def spend(self) -> bool:
         """Whether the peer may begin one more request now."""
@@ -100,6 +101,8 @@ class Slot:
 
     def leave(self) -> None:
         """The connection is over; saying so twice does no harm."""
+        # it leads back to the connection: a circle waits for the collector, and floods make thousands a second
+        self._cut = None
         self._peers.left(self)
 
 

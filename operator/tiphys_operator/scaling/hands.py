@@ -26,7 +26,7 @@ REFUSALS = (403, 422)
 _NOT_FOUND, _CONFLICT = 404, 409
 _NOT_SERVED_FOR_S = 60.0
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
-_AGAIN_S = (0.05, 0.1, 0.1, 0.2, 0.2)
+_AGAIN_S = (0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.4)
 """Pauses between tries to write a status: by then the watch has shown what was changed."""
 
 
