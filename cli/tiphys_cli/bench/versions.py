@@ -86,7 +86,7 @@ def differences(bench: str, old: Sequence[Row], new: Sequence[Row]) -> list[Row]
 
 
 def speed_summary(rows: Sequence[Row]) -> list[Row]:
-    """Of each metric: the geometric mean of new over old over all cells, with Student's t interval over rounds."""
+    """The geometric mean of new over old over all cells, for p50 and p99, with Student's t interval over rounds."""
     summary = []
     for metric in ("p50", "p99"):
         by_round: dict[int, list[float]] = {}

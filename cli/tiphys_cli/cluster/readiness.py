@@ -3,10 +3,11 @@
 import http.client
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tiphys_cli.cluster.errors import ClusterError
+from tiphys_cli.cluster.errors import ApiError, ClusterError
 from tiphys_cli.cluster.processes import Process
 
 
@@ -52,3 +53,18 @@ def probe(url: str, context: ssl.SSLContext | None = None, timeout_s: float = 2.
         return f"{type(error).__name__}: {error}"
     finally:
         connection.close()
+
+
+def until_served(request: Callable[[], object], what: str, deadline_s: float) -> None:
+    """Send a request until the API server serves what it is about: new custom resources and accounts of new namespaces take a moment."""
+    end_s = time.monotonic() + deadline_s
+    while True:
+        try:
+            request()
+        except ApiError as error:
+            # 404: not there yet; 429: "storage is (re)initializing", which a fresh custom resource says for a moment
+            if error.status not in (404, 429) or time.monotonic() > end_s:
+                raise ClusterError(f"{what}: {error}") from error
+            time.sleep(0.1)
+        else:
+            return

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tiphys_cli.cluster.errors import ApiError, ClusterError
+from tiphys_cli.cluster.errors import ClusterError
 from tiphys_cli.cluster.exporter import Exporter
 from tiphys_cli.cluster.local import LocalCluster
 from tiphys_cli.cluster.nodes import create_nodes
 from tiphys_cli.cluster.options import LocalOptions, PrometheusOptions
 from tiphys_cli.cluster.prometheus import wait_for_series
+from tiphys_cli.cluster.readiness import until_served
 from tiphys_cli.demo.chart import NAMESPACE, find_chart, render_chart
 from tiphys_cli.demo.decisions import DecisionLog, compare
 from tiphys_cli.demo.fleet import Fleet
@@ -244,24 +245,10 @@ async def _clear(client: KubeClient, stage: Stage, kubelets: Kubelets) -> None:
 
 def _wait_for_policies_api(cluster: LocalCluster) -> None:
     """A new custom resource takes a moment until it is served."""
-    _until(lambda: cluster.api.get("/apis/tiphys.io/v1alpha1/schedulingpolicies"), "SchedulingPolicy is not served")
+    until_served(lambda: cluster.api.get("/apis/tiphys.io/v1alpha1/schedulingpolicies"), "SchedulingPolicy is not served", READY_DEADLINE_S)
 
 
 def _wait_for_account(cluster: LocalCluster, namespace: str) -> None:
     """No pod is admitted before the controllers have made its namespace's ServiceAccount."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    _until(lambda: cluster.api.get(path), f"namespace {namespace} has no ServiceAccount")
-
-
-def _until(request: Callable[[], object], what: str) -> None:
-    end_s = time.monotonic() + READY_DEADLINE_S
-    while True:
-        try:
-            request()
-        except ApiError as error:
-            # 404: not there yet; 429: "storage is (re)initializing", which a fresh custom resource says for a moment
-            if error.status not in (404, 429) or time.monotonic() > end_s:
-                raise ClusterError(f"{what}: {error}") from error
-            time.sleep(0.1)
-        else:
-            return
+    until_served(lambda: cluster.api.get(path), f"namespace {namespace} has no ServiceAccount", READY_DEADLINE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
@@ -19,7 +18,7 @@ from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
 from tiphys_cli.cluster.options import PrometheusOptions, ScrapeJob
 from tiphys_cli.cluster.ports import free_ports
 from tiphys_cli.cluster.processes import RANK_CLIENT, Process, ProcessTable
-from tiphys_cli.cluster.readiness import wait_healthy
+from tiphys_cli.cluster.readiness import until_served, wait_healthy
 from tiphys_cli.demo.chart import find_chart, render_chart
 from tiphys_cli.demo.services import Services, start_services
 from tiphys_cli.plane.objects import ACCESS_SITE, CALLS, POOL, RELEASE_NAMESPACE, SELECT, SHOP, SITE_ADDRESSES, WEB
@@ -116,7 +115,7 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
         )
         step.detail("starting the binder")
         binder = _start_binder(cluster, settings, ports, directory)
-        _until(lambda: cluster.api.get(f"{_GROUP}/streampolicies"), "StreamPolicy is not served")
+        until_served(lambda: cluster.api.get(f"{_GROUP}/streampolicies"), "StreamPolicy is not served", READY_DEADLINE_S)
         for obj in [*tenant_objects(), *stream_objects(_site_urls(settings))]:
             cluster.apply(json.dumps(obj))
         plane = Plane(
@@ -135,7 +134,7 @@ def start_plane(cluster: LocalCluster, nodes: int) -> Plane:
 
 
 def wait_until_working(plane: Plane, deadline_s: float = READY_DEADLINE_S) -> None:
-    """Until a pod and a stream have been bound, and a window and an interval decided."""
+    """Wait for a first pod and a first stream to be bound, and for a first window and interval."""
     end_s = time.monotonic() + deadline_s
     while missing := _missing(plane):
         plane.check()
@@ -261,17 +260,3 @@ def _secret(file: Path, content: Any) -> Path:
 def _json(url: str) -> Any:
     with urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address
         return json.loads(answer.read())
-
-
-def _until(request: Callable[[], object], what: str) -> None:
-    end_s = time.monotonic() + READY_DEADLINE_S
-    while True:
-        try:
-            request()
-        except ApiError as error:
-            # 404: not there yet; 429: "storage is (re)initializing", which a fresh custom resource says for a moment
-            if error.status not in (404, 429) or time.monotonic() > end_s:
-                raise ClusterError(f"{what}: {error}") from error
-            time.sleep(_POLL_S)
-        else:
-            return
