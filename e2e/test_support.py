@@ -132,7 +132,7 @@ def test_doctor_finds_a_sound_release_sound_and_a_broken_one_broken(
         local.api.patch(f"/api/v1/namespaces/{release}/configmaps/tiphys-switch", {"data": {"enabled": "false"}})
         found = _doctor(local, url, status=1)
         failed = {f["check"] for f in found["FAIL"]}
-        assert failed == {"leases", "http-timeout", "rbac"}
+        assert failed == {"leases", "releases", "http-timeout", "rbac"}
         said = [f["message"] for f in found["FAIL"] if f["check"] == "rbac"]
         for what in ("schedulingpolicies", "nodes", "pods"):
             assert any(f"may not list {what}" in message for message in said), (

@@ -1,9 +1,10 @@
+import datetime as dt
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tiphys_cli.support.doctor import covers
+from tiphys_cli.support.doctor import claim_holder, covers
 from tiphys_cli.support.findings import (
     AccessFact,
     DeploymentFact,
@@ -225,3 +226,16 @@ def test_nobody_reading_metrics_comes_with_the_value_to_set() -> None:
     assert "monitoring.namespace" in finding.advice
     (finding,) = graded(state(since=0.0, now=3_600.0, lastScrape=600.0), "metrics")
     assert "50 minutes" in finding.message
+
+
+def test_a_claim_that_nobody_renews_is_nobodys() -> None:
+    now = dt.datetime(2026, 11, 19, 12, 0, 0, tzinfo=dt.UTC)
+
+    def claim(seconds_ago: float) -> dict[str, Any]:
+        renewed = (now - dt.timedelta(seconds=seconds_ago)).isoformat().replace("+00:00", "Z")
+        return {"spec": {"holderIdentity": "green/tiphys-operator/pod_1", "leaseDurationSeconds": 15, "renewTime": renewed}}
+
+    assert claim_holder(claim(29), now) == "green/tiphys-operator/pod_1"
+    assert claim_holder(claim(31), now) == ""
+    assert claim_holder({"spec": {"holderIdentity": "green/tiphys-operator/pod_1"}}, now) == ""
+    assert claim_holder({}, now) == ""

@@ -140,13 +140,24 @@ def _releases(api: ApiClient, installation: Installation, scheduler_name: str) -
     claim = None
     if where:
         found = _maybe(api, f"/apis/coordination.k8s.io/v1/namespaces/{where}/leases/{_CLAIM}") or {}
-        claim = str((found.get("spec") or {}).get("holderIdentity") or "")
+        claim = claim_holder(found, dt.datetime.now(dt.UTC))
     others = [d["metadata"] for d in other_schedulers(api, installation) if (_told(d, _SCHEDULER_NAME) or scheduler_name) == scheduler_name]
     return ReleasesFact(
         ours=f"{installation.namespace}/{installation.name('operator')}/",
         claim=claim,
         schedulers=tuple(sorted(f"{other['namespace']}/{other['name']}" for other in others)),
     )
+
+
+def claim_holder(lease: Mapping[str, Any], now: dt.datetime) -> str:
+    """Who holds a claim; empty for one that nobody has renewed for twice as long as it lasts: whoever held it is gone."""
+    spec = lease.get("spec") or {}
+    return str(spec.get("holderIdentity") or "") if _age_s(spec, now) <= 2 * float(spec.get("leaseDurationSeconds") or 15) else ""
+
+
+def _age_s(lease_spec: Mapping[str, Any], now: dt.datetime) -> float:
+    renewed = lease_spec.get("renewTime")
+    return (now - dt.datetime.fromisoformat(renewed)).total_seconds() if renewed else float("inf")
 
 
 def _leases(api: ApiClient, installation: Installation) -> tuple[tuple[LeaseFact, ...], tuple[str, ...]]:
@@ -161,9 +172,7 @@ def _leases(api: ApiClient, installation: Installation) -> tuple[tuple[LeaseFact
             missing.append(name)
             continue
         spec = lease.get("spec") or {}
-        renewed = spec.get("renewTime")
-        age_s = (now - dt.datetime.fromisoformat(renewed)).total_seconds() if renewed else float("inf")
-        found.append(LeaseFact(name, spec.get("holderIdentity") or "", age_s, float(spec.get("leaseDurationSeconds") or 15)))
+        found.append(LeaseFact(name, spec.get("holderIdentity") or "", _age_s(spec, now), float(spec.get("leaseDurationSeconds") or 15)))
     return tuple(found), tuple(missing)
 
 
