@@ -104,6 +104,8 @@ class HotListener:
             for connection in [c for c in self.connections if not c.receiving]:
                 connection.close()
             await asyncio.sleep(0.01)
+        if self._acceptor is not None:
+            await self._acceptor.wait_closed()
         for connection in list(self.connections):
             connection.abort()
         if self._settling is not None:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from tiphys_models.serving.bounds import HANDSHAKE_LIMIT_S, Peers, Slot, refusal
@@ -19,6 +20,8 @@ from tiphys_models.serving.bounds import HANDSHAKE_LIMIT_S, Peers, Slot, refusal
 _REFUSED_AT_ONCE = 4
 _REST_S = 0.004
 """After turning so many away: a thousand a second at most, so that a flood costs little and who queues behind it hardly waits."""
+_LAST_WORDS_S = 1.0
+"""The thread may be in a pause between two lots of refusals."""
 _STARVED_S = 0.1
 """When the process has no file descriptors left."""
 _SWEEP_S = 0.25
@@ -67,12 +70,14 @@ class Acceptor:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = threading.Event()
         self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Accept connections from now on."""
         self._loop = asyncio.get_running_loop()
         self._listener.setblocking(True)
-        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
+        self._thread.start()
         self._sweep()
 
     def close(self) -> None:
@@ -87,7 +92,11 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nobody is in the middle of a handshake."""
+        """Until nobody is in the middle of a handshake, and what was accepted last has been closed."""
+        end_s = self._loop.time() + _LAST_WORDS_S
+        while self._thread is not None and self._thread.is_alive() and self._loop.time() < end_s:  # noqa: ASYNC110 - a thread that ends tells nobody
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # what the thread has handed over is looked at
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def _accept(self) -> None:
@@ -135,7 +144,13 @@ class Acceptor:
         task = self._loop.create_task(self._connect(connection, slot))
         slot.cut_by(lambda: self._loop.call_soon_threadsafe(task.cancel))
         self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(partial(self._connected, connection, slot))
+
+    def _connected(self, connection: socket.socket, slot: Slot, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        if task.cancelled():  # perhaps before its first step, in which case nobody has seen the connection yet
+            slot.leave()
+            connection.close()
 
     async def _connect(self, connection: socket.socket, slot: Slot) -> None:
         guarded: list[Guarded] = []
@@ -157,7 +172,9 @@ class Acceptor:
             if context is not None:
                 self._on_handshake_failed(error, slot.peer)
             return
-        if not slot.over:
+        if self._closed.is_set():  # it came too late for whoever ends the connections
+            guarded[0].abort()
+        elif not slot.over:
             slot.cut_by(lambda: self._loop.call_soon_threadsafe(guarded[0].abort))
             self._connections[slot] = guarded[0]
 
