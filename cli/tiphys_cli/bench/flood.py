@@ -32,7 +32,7 @@ RATIO_LIMIT = 1.5
 _AS_SHIPPED = {"STATUS_REQUESTS_PER_SECOND": ""}
 _WARM_UP_CALLS = 200
 _SETTLE_S = 0.5
-"""Until the flood flows, or its last connections are gone."""
+"""The pause until the flood flows, or its last connections are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Plan:
     names: int = 500
     pairs: int = 7
     calls: int = 1_500
-    """Of each kind in a block."""
+    """Calls of each kind in a block."""
     seeds: tuple[int, ...] = (0,)
     quick: bool = False
 

@@ -85,7 +85,7 @@ class Flood:
 
 
 def main() -> None:
-    """Until standard input ends."""
+    """Flood until standard input ends."""
     host, port, core = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     with contextlib.suppress(OSError):  # where there is but one core, or not this one
         os.sched_setaffinity(0, {core})

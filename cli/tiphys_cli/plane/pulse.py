@@ -51,7 +51,7 @@ class Pulse:
     _leases: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Place pods, bind streams and renew them until cancelled."""
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
         headers = {"Authorization": f"Bearer {self.token}"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session, asyncio.TaskGroup() as group:

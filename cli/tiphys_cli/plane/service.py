@@ -18,7 +18,7 @@ CPU_MS = 2.0
 """CPU milliseconds of one request."""
 LATENCY_S = 0.4
 QUEUE_S = 2.0
-"""Who waits longer gives up."""
+"""A request that waits longer is given up."""
 EDGES = ("0.1", "0.4", "1", "+Inf")
 _TICK_S = 0.25
 
