@@ -36,8 +36,14 @@ RUN /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
  && /opt/tiphys/bin/pip uninstall --yes hatchling editables trove-classifiers pip
 
 FROM environment AS trainer-environment
-COPY requirements/train.txt /requirements.txt
-RUN python -m venv /opt/tiphys && /opt/tiphys/bin/pip install --require-hashes -r /requirements.txt
+# Empty: torch as it is locked, with its CUDA libraries (6 GB). For nodes without a GPU: the address of an index with CPU wheels, and the
+# sha256 of its wheel of the locked version for this Python and architecture.
+ARG TORCH_CPU_INDEX=
+ARG TORCH_CPU_SHA256=
+COPY requirements/train.txt requirements/cpu.py /requirements/
+RUN python /requirements/cpu.py /requirements/train.txt $TORCH_CPU_SHA256 > /requirements.txt
+RUN python -m venv /opt/tiphys \
+ && /opt/tiphys/bin/pip install --require-hashes ${TORCH_CPU_INDEX:+--extra-index-url "$TORCH_CPU_INDEX"} -r /requirements.txt
 COPY --from=wheel /wheels /wheels
 RUN /opt/tiphys/bin/pip install --no-deps /wheels/*.whl \
  && /opt/tiphys/bin/pip uninstall --yes hatchling editables trove-classifiers pip

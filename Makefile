@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock format check unit fuzz soak train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling clean
+.PHONY: help setup lock format docs check unit fuzz soak train-test contract e2e e2e-1.35 test tools demo bench generate image kind-e2e kind-metrics kind-scaling scale-windows clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
@@ -25,14 +25,14 @@ $(BIN)/python:
 
 define install
 	$(BIN)/python -m pip install -q --require-hashes -r requirements/$(1).txt
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . -e testbed
 	@touch $@
 endef
 
-$(VENV)/.run: requirements/run.txt pyproject.toml | $(BIN)/python
+$(VENV)/.run: requirements/run.txt pyproject.toml testbed/pyproject.toml | $(BIN)/python
 	$(call install,run)
 
-$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
+$(VENV)/.dev: requirements/dev.txt pyproject.toml testbed/pyproject.toml | $(BIN)/python
 	$(call install,dev)
 	@touch $(VENV)/.run
 
@@ -54,9 +54,10 @@ format: $(VENV)/.dev ## rewrite sources in the project's format
 	$(BIN)/ruff check -q --fix-only .
 	$(BIN)/ruff format -q .
 
-generate: $(VENV)/.dev ## rewrite CRDs, dashboards, alerts and runbook from code
+generate: $(VENV)/.dev ## rewrite CRDs, dashboards, alerts, runbook and reference pages from code
 	$(BIN)/python -m tiphys_models.api.crd
 	$(BIN)/python -m tiphys_cli.observability
+	$(BIN)/python docs/generate.py
 
 check: $(VENV)/.dev ## format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check -q . || { echo "run: make format"; exit 1; }
@@ -64,7 +65,11 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 	@$(MAKE) -s generate
-	@git diff --exit-code --stat -- manifests helm docs/runbook.md || { echo "generated files differ: commit what 'make generate' wrote"; exit 1; }
+	@git diff --exit-code --stat -- manifests helm docs/runbook.md docs/reference || { echo "generated files differ: commit what 'make generate' wrote"; exit 1; }
+	@$(MAKE) -s docs
+
+docs: $(VENV)/.dev ## the documentation as a site in out/site; a link that leads nowhere is an error
+	@mkdir -p out; $(BIN)/zensical build --strict >out/docs.log 2>&1 || { cat out/docs.log; exit 1; }
 
 unit: $(VENV)/.dev ## unit and contract tests: no network, no cluster
 	$(BIN)/pytest tests -q
@@ -73,11 +78,11 @@ $(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.t
 	$(PYTHON) -m venv $(VENV_TRAIN)
 	$(VENV_TRAIN)/bin/python -m pip install -q --require-hashes -r requirements/rollouts.txt
 	$(VENV_TRAIN)/bin/python -m pip install -q --require-hashes -r requirements/dev.txt
-	$(VENV_TRAIN)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(VENV_TRAIN)/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e testbed
 	@touch $@
 
 train-test: $(VENV_TRAIN)/.train ## what CI leaves out: training learns, stops and resumes, and plays on Ray (torch and Ray: 6 GB)
-	$(VENV_TRAIN)/bin/pytest tests/sim tests/cloud tests/scaling tests/binding tests/cli/test_train.py -q
+	$(VENV_TRAIN)/bin/pytest tests/placement tests/selection tests/scaling tests/streams tests/cli/test_train.py -q
 
 fuzz: $(VENV)/.dev ## a million objects of the API server's own grammar against every sink and parser, from another seed each time
 	TIPHYS_FUZZ_OBJECTS=$${TIPHYS_FUZZ_OBJECTS:-1000000} TIPHYS_FUZZ_SEED=$${TIPHYS_FUZZ_SEED:-$$(date +%s)} \
@@ -121,6 +126,9 @@ kind-e2e: $(VENV)/.dev ## real nodes: images, kind cluster (Docker, or podman as
 kind-metrics: $(VENV)/.dev ## real nodes, real metrics: every input of a decision, policies on real functions; the tables of docs/kind.md (KEEP=1, K8S=1.35)
 	$(BIN)/tiphys kind packages
 	$(BIN)/tiphys kind metrics $(if $(KEEP),--keep) $(if $(K8S),--kubernetes=$(K8S))
+
+scale-windows: $(VENV)/.dev ## a thousand ScalingPolicies with windows of 15 s on one core, against the local control plane; 12 minutes
+	$(BIN)/tiphys bench scale --part windows --check
 
 kind-scaling: $(VENV)/.dev ## real nodes, real load: Tiphys, HPA and VPA scale one service, one after the other; the table of docs/kind.md (KEEP=1)
 	$(BIN)/tiphys kind packages

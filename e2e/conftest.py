@@ -15,16 +15,16 @@ from uuid import uuid4
 
 import pytest
 
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.choose import make_cluster
-from tiphys_cli.cluster.errors import ApiError, ClusterError
-from tiphys_cli.cluster.kind.cluster import KindOptions
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, fleet
-from tiphys_cli.cluster.options import LocalOptions
-from tiphys_cli.tools.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
-from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import ClusterError, RequestRefused
+from tiphys_testbed.choose import make_cluster
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import SimulatedNode, create_nodes, fleet
+from tiphys_testbed.cluster.options import LocalOptions
+from tiphys_testbed.kind.cluster import KindOptions
+from tiphys_testbed.tools.programs import CONTROL_PLANE, DEFAULT_KUBERNETES
+from tiphys_testbed.tools.toolbox import Toolbox
 
 VERSIONS = (DEFAULT_KUBERNETES, "1.35")
 KINDS = ("local", "existing", "kind")
@@ -74,6 +74,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     programs = [*PROGRAMS[session.config.getoption("--cluster")], *sorted(named)]
     with capture.global_and_fixture_disabled():
         Toolbox(kubernetes=session.config.getoption("--kubernetes")).ensure(programs)
+
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}
+
+
+@pytest.fixture
+def home(api: ApiClient) -> Iterator[str]:
+    """A namespace for a release, with the restricted profile enforced."""
+    name = f"release-{uuid4().hex[:8]}"
+    path = f"/api/v1/namespaces/{name}"
+    api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": RESTRICTED}})
+    wait_until(lambda: exists(api, f"{path}/serviceaccounts/default"), 30, f"ServiceAccount in {name}")
+    yield name
+    api.delete(path)
+    api.delete(f"{path}/pods", gracePeriodSeconds=0)
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +175,7 @@ def exists(api: ApiClient, path: str) -> bool:
     """Whether an object is there."""
     try:
         api.get(path)
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status == 404:
             return False
         raise

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiphys_cli.cluster.api import MERGE_PATCH, ApiClient
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.plane.objects import CALLS, RELEASE_NAMESPACE, SELECT, SHOP, WEB
+from tiphys_cli.kube.api import MERGE_PATCH, ApiClient
+from tiphys_cli.kube.errors import RequestRefused
+from tiphys_testbed.plane.objects import CALLS, RELEASE_NAMESPACE, SELECT, SHOP, WEB
 
 HOSTILE = "hostile"
 SMALL_TIME = "2026-01-01T00:00:00Z"
@@ -70,7 +70,7 @@ class Case:
         for step in self.steps:
             try:
                 step.send(api)
-            except ApiError as error:
+            except RequestRefused as error:
                 return str(error)
         return ""
 

@@ -14,16 +14,16 @@ from typing import Any
 import orjson
 
 from e2e.conftest import ready_nodes, wait_until
-from tiphys_cli.bench.service import Extender, ExtenderOptions, fetch
-from tiphys_cli.bench.workload import MODEL, Cell, write_inputs
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import POOL_LABEL, SimulatedNode, create_nodes, fleet
-from tiphys_cli.cluster.options import SchedulerOptions
-from tiphys_cli.cluster.processes import Process
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_models.api.crd import render
 from tiphys_models.api.resources import RESOURCES
-from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.base.facts import FUNCTION_LABEL
+from tiphys_testbed.bench.service import Extender, ExtenderOptions, fetch
+from tiphys_testbed.bench.workload import MODEL, Cell, write_inputs
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import POOL_LABEL, SimulatedNode, create_nodes, fleet
+from tiphys_testbed.cluster.options import SchedulerOptions
+from tiphys_testbed.cluster.processes import Process
 
 SCHEDULER = "tiphys"
 OWN_NAMESPACE = "tiphys-e2e-own"
@@ -52,7 +52,7 @@ def make_inputs(cluster: LocalCluster, count: int, pool: str) -> Inputs:
         cluster.apply(render(of=resource))
     try:
         cluster.api.create("/api/v1/namespaces", {"metadata": {"name": OWN_NAMESPACE}})
-    except ApiError as error:
+    except RequestRefused as error:
         if error.reason != "AlreadyExists":
             raise
     nodes = fleet(count, pool=pool)
@@ -95,7 +95,7 @@ class Lane:
                     query={"fieldManager": "e2e", "force": "true"},
                 )
                 break
-            except ApiError as error:
+            except RequestRefused as error:
                 if error.status != 404 or time.monotonic() > end:  # the API server does not serve a new kind at once
                     raise
                 time.sleep(0.2)
@@ -218,7 +218,7 @@ def retry_condition(what: Any) -> Any:
     def condition() -> bool:
         try:
             return bool(what())
-        except ApiError:
+        except RequestRefused:
             return False
 
     return condition

@@ -19,8 +19,8 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.ports import free_ports
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.ports import free_ports
 
 ACCOUNT = "tiphys-operator"
 STOP_DEADLINE_S = 20.0
@@ -37,15 +37,15 @@ RULES = [
     {"apiGroups": ["tiphys.io"], "resources": ["placementplans"], "verbs": ["create", "patch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["scalingpolicies"], "verbs": ["list", "watch"]},
     {"apiGroups": ["tiphys.io"], "resources": ["scalingpolicies/status"], "verbs": ["patch"]},
-    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
-    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
-    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]},
-    {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list"]},
-    {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["list", "watch"]},
     *({"apiGroups": ["tiphys.io"], "resources": [kind], "verbs": ["list", "watch"]} for kind in BINDING_KINDS),
     *({"apiGroups": ["tiphys.io"], "resources": [f"{kind}/status"], "verbs": ["patch"]} for kind in BINDING_KINDS),
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wait_until
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_models.api.resources import RESOURCES
+from tiphys_testbed.cluster.base import Cluster
 
 CRDS = Path(__file__).parents[1] / "manifests" / "crds"
 CRD_FILE = CRDS / "tiphys.io_schedulingpolicies.yaml"
@@ -28,7 +28,7 @@ def install_crd(cluster: Cluster) -> None:
         try:
             for plural in (resource.plural for resource in RESOURCES):
                 cluster.api.get(f"{GROUP_PATH}/{plural}", limit=1)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status in (404, 503):
                 return False
             raise

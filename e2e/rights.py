@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.kubeconfig import Credentials, read_kubeconfig
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.kubeconfig import Credentials, read_kubeconfig
+from tiphys_testbed.cluster.base import Cluster
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
 Right = tuple[str, str, str, str]

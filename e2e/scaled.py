@@ -16,12 +16,12 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from tiphys_cli.cluster.api import STRATEGIC_MERGE_PATCH, ApiClient
-from tiphys_cli.plane.service import Service, deployment, policy
-from tiphys_models.clients.access import kubeconfig_access
-from tiphys_models.domain.quantity import cpu_milli, rfc3339
+from tiphys_cli.kube.api import STRATEGIC_MERGE_PATCH, ApiClient
+from tiphys_models.base.quantity import cpu_milli, rfc3339
+from tiphys_models.kube.access import kubeconfig_access
+from tiphys_testbed.plane.service import CountedService, deployment, policy
 
-__all__ = ["GROUP", "Proxy", "Service", "Workload"]
+__all__ = ["GROUP", "CountedService", "Proxy", "Workload"]
 
 GROUP = "/apis/tiphys.io/v1alpha1"
 

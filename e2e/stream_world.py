@@ -11,11 +11,11 @@ from typing import Any
 
 from e2e.conftest import wait_until
 from e2e.policies import GROUP_PATH, install_crd
-from tiphys_cli.bench.service import Extender, ExtenderOptions, fetch
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.ports import free_ports
-from tiphys_cli.cluster.processes import ProcessTable
-from tiphys_cli.plane.model_server import ModelServer, model_server
+from tiphys_testbed.bench.service import Extender, ExtenderOptions, fetch
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.ports import free_ports
+from tiphys_testbed.cluster.processes import ProcessTable
+from tiphys_testbed.plane.model_server import ModelServer, model_server
 
 ACCESS = "edge"
 TOKEN, STATUS_TOKEN = "the-token-of-the-platform", "the-token-of-the-status-pages"

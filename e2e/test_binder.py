@@ -14,10 +14,10 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.live import OWN_NAMESPACE, SWITCH, Inputs, Lane, make_inputs, make_pods, nodes_of
-from tiphys_cli.bench.service import Extender, ExtenderOptions
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import POOL_LABEL, delete_nodes
-from tiphys_cli.cluster.processes import ProcessTable
+from tiphys_testbed.bench.service import Extender, ExtenderOptions
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import POOL_LABEL, delete_nodes
+from tiphys_testbed.cluster.processes import ProcessTable
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok]
 
@@ -180,7 +180,7 @@ def test_leases_run_out_and_a_platform_may_choose_another_node(local: LocalClust
         assert (status, body["error"]) == (404, "unknown-placement")
 
 
-def test_the_pool_follows_labels_and_pods_of_the_other_door_are_noticed(
+def test_the_pool_follows_node_labels_and_pods_of_the_tiphys_scheduler_on_it_are_noticed(
     local: LocalCluster, inputs: Inputs, namespace: str, tmp_path: Path
 ) -> None:
     gone = inputs.nodes[0].name

@@ -9,9 +9,9 @@ import yaml
 from tests.chart.rendering import MODES, NAMESPACE, Render, render, render_mode, values_of
 
 from e2e.conftest import wait_until
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
+from tiphys_testbed.cluster.base import Cluster
 
 ROUTING = "/apis/admissionregistration.k8s.io/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -51,7 +51,7 @@ def monitoring_crds(api: ApiClient) -> Iterator[None]:
         try:
             api.create(CRDS, body)
             made.append(name)
-        except ApiError as error:
+        except RequestRefused as error:
             if error.status != 409:  # an existing cluster has the real ones
                 raise
         wait_until(lambda name=name: _established(api, name), 30, f"CustomResourceDefinition {name}")  # type: ignore[misc]
@@ -171,6 +171,6 @@ def _scheduler_of(
 def _delete_if_there(api: ApiClient, path: str) -> None:
     try:
         api.delete(path)
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise

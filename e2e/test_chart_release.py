@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 import trustme
@@ -23,35 +22,22 @@ from tests.chart.rendering import CHART, Render, helm, render
 
 from e2e.conftest import exists, wait_until
 from e2e.test_chart import serves_routing
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.kubeconfig import read_kubeconfig
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.options import SchedulerOptions
-from tiphys_cli.cluster.pods import complete_pod
-from tiphys_cli.cluster.ports import free_ports
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
+from tiphys_cli.kube.kubeconfig import read_kubeconfig
 from tiphys_models.api.resources import RESOURCES
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.options import SchedulerOptions
+from tiphys_testbed.cluster.pods import complete_pod
+from tiphys_testbed.cluster.ports import free_ports
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io"
 ROUTING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/tiphys-routing"
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}
 HELM_DEADLINE_S = 90.0
 STOP_DEADLINE_S = 20.0
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.usefixtures("simulated_nodes")]
-
-
-@pytest.fixture
-def home(api: ApiClient) -> Iterator[str]:
-    """A namespace for a release, with the restricted profile enforced."""
-    name = f"release-{uuid4().hex[:8]}"
-    path = f"/api/v1/namespaces/{name}"
-    api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": RESTRICTED}})
-    wait_until(lambda: exists(api, f"{path}/serviceaccounts/default"), 30, f"ServiceAccount in {name}")
-    yield name
-    api.delete(path)
-    api.delete(f"{path}/pods", gracePeriodSeconds=0)
 
 
 @pytest.fixture
@@ -100,7 +86,7 @@ def served(api: ApiClient, path: str) -> bool:
     """Whether a resource can be listed; a new one answers 404, then 429, for a moment."""
     try:
         api.get(path)
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status in (404, 429):
             return False
         raise
@@ -264,7 +250,8 @@ def test_install_upgrade_and_uninstall_keep_what_must_be_kept_and_strand_nobody(
     # Cluster-wide objects of a test that failed half-way must not meet the next one.
     request.addfinalizer(lambda: run_helm(cluster, "uninstall", "tiphys", "--namespace", home, "--ignore-not-found", "--no-hooks"))
     routing = serves_routing(api)
-    chart = ("tiphys", str(CHART), "--namespace", home, "--wait", "--timeout", "60s", "--set", f"routing.enabled={str(routing).lower()}")
+    settings = f"routing.enabled={str(routing).lower()},weightsCheck.enabled=false"  # nobody runs a hook's pod here
+    chart = ("tiphys", str(CHART), "--namespace", home, "--wait", "--timeout", "60s", "--set", settings)
     run_helm(cluster, "install", *chart, "--take-ownership")
     deployments = f"/apis/apps/v1/namespaces/{home}/deployments"
     assert {item["metadata"]["name"] for item in api.items(deployments)} == {"tiphys-operator", "tiphys-scheduler"}
@@ -309,21 +296,8 @@ def test_install_upgrade_and_uninstall_keep_what_must_be_kept_and_strand_nobody(
         str(cluster.kubeconfig),
     ]
     with process(command, {}, tmp_path / "uninstall.log") as uninstall:
-        pod = hook_pod(api, home)
-        # Simulated nodes run nothing: run the hook's command here, as its ServiceAccount, then end its pod as a kubelet would.
-        (container,) = pod["spec"]["containers"]
-        assert pod["spec"]["serviceAccountName"] == "tiphys-unroute"
-        kubeconfig = cluster.kubeconfig_for("tiphys-unroute", home)
-        hook = subprocess.run(
-            [sys.executable, *container["command"][1:]],
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert hook.returncode == 0, hook.stderr
-        assert f"{namespace}/stubborn" in hook.stdout + hook.stderr
+        pod, said = run_hook(cluster, api, home, "unroute")
+        assert f"{namespace}/stubborn" in said
         assert not exists(api, ROUTING), "the hook ends the routing"
         wait_until(lambda: not routed(api, namespace), 10, "the API server has noticed")
         assert exists(api, f"{deployments}/tiphys-scheduler"), "the scheduler is still there while the hook runs"
@@ -351,12 +325,32 @@ def routed(api: ApiClient, namespace: str) -> bool:
     return bool(api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)["spec"]["schedulerName"] == "tiphys")
 
 
-def hook_pod(api: ApiClient, namespace: str) -> dict[str, Any]:
-    """The pod of the hook's Job, once it runs."""
+def run_hook(cluster: Cluster, api: ApiClient, namespace: str, component: str) -> tuple[dict[str, Any], str]:
+    """The pod of a hook's Job, and what its command says, run here as its ServiceAccount: simulated nodes run nothing.
+
+    `complete_pod` then ends the pod as a kubelet would.
+    """
+    pod = hook_pod(api, namespace, component)
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["serviceAccountName"] == f"tiphys-{component}"
+    hook = subprocess.run(
+        [sys.executable, *container["command"][1:]],
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig_for(f"tiphys-{component}", namespace))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert hook.returncode == 0, hook.stderr
+    return pod, hook.stdout + hook.stderr
+
+
+def hook_pod(api: ApiClient, namespace: str, component: str) -> dict[str, Any]:
+    """The pod of a hook's Job, once it runs."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     end = time.monotonic() + 45
     while time.monotonic() < end:
-        for pod in api.items(path, labelSelector="app.kubernetes.io/component=unroute"):
+        for pod in api.items(path, labelSelector=f"app.kubernetes.io/component={component}"):
             if pod["status"].get("phase") == "Running":
                 return pod
         time.sleep(0.2)

@@ -16,18 +16,18 @@ from kubernetes import client as official
 from kubernetes import config as official_config
 
 from e2e.conftest import ready_nodes, wait_until
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.counters import NodeCounters, NodeLoad
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.exporter import Exporter
-from tiphys_cli.cluster.identity import identity_of
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import SimulatedNode, create_nodes, delete_nodes, fleet
-from tiphys_cli.cluster.options import PrometheusOptions, SchedulerOptions, ScrapeJob
-from tiphys_cli.cluster.pods import complete_pod, complete_pods
-from tiphys_cli.cluster.processes import ProcessTable
-from tiphys_cli.cluster.prometheus import query, wait_for_series
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.counters import NodeCounters, NodeLoad
+from tiphys_testbed.cluster.exporter import Exporter
+from tiphys_testbed.cluster.identity import identity_of
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import SimulatedNode, create_nodes, delete_nodes, fleet
+from tiphys_testbed.cluster.options import PrometheusOptions, SchedulerOptions, ScrapeJob
+from tiphys_testbed.cluster.pods import complete_pod, complete_pods
+from tiphys_testbed.cluster.processes import ProcessTable
+from tiphys_testbed.cluster.prometheus import query, wait_for_series
 
 
 def pod(name: str, scheduler: str = "default-scheduler", cpu: str = "100m") -> dict[str, Any]:
@@ -87,7 +87,7 @@ subjects: [{kind: ServiceAccount, name: reader}]
         path = f"/api/v1/namespaces/{namespace}/pods"
         wait_until(lambda: reader.raw("GET", path)[0] == 200, 10, "the role is effective")
         for method, refused in (("GET", "/api/v1/nodes"), ("POST", path)):
-            with pytest.raises(ApiError) as error:
+            with pytest.raises(RequestRefused) as error:
                 reader.request(method, refused, pod("x") if method == "POST" else None)
             assert error.value.status == 403
 
@@ -319,9 +319,9 @@ def test_bare_nodes_are_ready_at_once_with_the_controllers_paused(local: LocalCl
 OWNER = """
 import sys, time
 from pathlib import Path
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import create_nodes, fleet
-from tiphys_cli.cluster.options import LocalOptions
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import create_nodes, fleet
+from tiphys_testbed.cluster.options import LocalOptions
 
 cluster = LocalCluster(LocalOptions(name="crash", root=Path(sys.argv[1]))).start()
 create_nodes(cluster.api, fleet(3))

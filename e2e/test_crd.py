@@ -11,16 +11,16 @@ from tests import binding_corpus, scaling_corpus
 from tests.policy_corpus import BAD_SPECS, GOOD_SPECS, SPECS
 
 from e2e.policies import CRD_FILE, install_crd, policies_path, policy
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_models.api.inference_site import parse_site
 from tiphys_models.api.model_variant import parse_variant
 from tiphys_models.api.resources import RESOURCES
 from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.api.stream_policy import parse_stream_policy
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
+from tiphys_testbed.cluster.base import Cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +48,7 @@ def taken_by_the_model(spec: Any) -> bool:
 @pytest.mark.parametrize("name", BAD_SPECS)
 def test_a_bad_spec_is_refused_with_a_message_that_names_the_field(api: ApiClient, name: str) -> None:
     spec, expected = BAD_SPECS[name]
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestRefused) as refused:
         try_to_create(api, spec)
     assert refused.value.status == 422
     assert expected in str(refused.value)
@@ -70,6 +70,7 @@ def test_the_server_fills_in_the_defaults(api: ApiClient) -> None:
     assert try_to_create(api, {"select": {"by": "preview", "weights": {"cost": 3}}})["spec"]["select"] == {
         "by": "preview",
         "among": ["cost-lean", "energy-lean", "one-per-host"],
+        "mode": "Active",
         "intervalSeconds": 10,
         "marginPercent": 5,
         "maxSwitchesPerHour": 12,
@@ -86,7 +87,7 @@ def test_server_and_model_agree_about_any_spec(api: ApiClient, spec: dict[str, A
         stored = try_to_create(api, spec)
         assert parse_spec(stored) == parse_spec({"spec": spec})
     else:
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(RequestRefused) as refused:
             try_to_create(api, spec)
         assert refused.value.status == 422
 
@@ -101,7 +102,7 @@ def try_to_scale(api: ApiClient, spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", scaling_corpus.BAD)
 def test_a_bad_scaling_policy_is_refused_with_a_message_that_names_the_field(api: ApiClient, name: str) -> None:
     spec, expected = scaling_corpus.BAD[name]
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestRefused) as refused:
         try_to_scale(api, spec)
     assert refused.value.status == 422
     assert expected in str(refused.value)
@@ -122,7 +123,7 @@ def try_to_bind(api: ApiClient, kind: str, spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "name"), binding_corpus.CASES)
 def test_a_bad_resource_of_binding_is_refused_with_a_message_that_names_the_field(api: ApiClient, kind: str, name: str) -> None:
     spec, expected = binding_corpus.BAD[kind][name]
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestRefused) as refused:
         try_to_bind(api, kind, spec)
     assert refused.value.status == 422
     assert expected in str(refused.value)

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from e2e.hostile import HOSTILE, all_cases, pod
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.options import LocalOptions
-from tiphys_cli.cluster.processes import Process, ProcessTable
-from tiphys_cli.demo.functions import BY_NAME
-from tiphys_cli.demo.lanes import CONTROL, Lane, pod_manifest
-from tiphys_models.domain.facts import FUNCTION_LABEL
-from tiphys_models.features.calls import PROFILE_QUANTITIES
-from tiphys_models.policies.registry import PolicyName
+from tiphys_cli.kube.api import ApiClient
+from tiphys_models.base.facts import FUNCTION_LABEL
+from tiphys_models.placement.calls import PROFILE_QUANTITIES
+from tiphys_models.placement.registry import PolicyName
+from tiphys_testbed.cluster.options import LocalOptions
+from tiphys_testbed.cluster.processes import Process, ProcessTable
+from tiphys_testbed.demo.functions import BY_NAME
+from tiphys_testbed.demo.lanes import CONTROL, Lane, pod_manifest
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.slow, pytest.mark.timeout(300)]
 READY_S = 120.0

@@ -9,10 +9,10 @@ import pytest
 
 from e2e.conftest import ready_nodes, wait_until
 from e2e.live import SWITCH, Inputs, fullest_share, lane, make_inputs, make_pods, placed
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import create_nodes, delete_nodes, fleet
-from tiphys_cli.support.commands import ask_extenders
 from tiphys_cli.support.explain import Explanation, explanation
+from tiphys_cli.support.extenders import ask_extenders
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import create_nodes, delete_nodes, fleet
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 

@@ -11,14 +11,14 @@ import pytest
 from e2e.broken import BrokenExtender, Deaf, wrong_answers
 from e2e.conftest import wait_until
 from e2e.live import Inputs, fullest_share, lane, make_inputs, make_pods, nodes_of, placed, retry_condition
-from tiphys_cli.bench.binds import BindWatch, middle_rate
-from tiphys_cli.bench.service import Extender, ExtenderOptions
-from tiphys_cli.cluster.counters import NodeCounters, NodeLoad
-from tiphys_cli.cluster.exporter import Exporter
-from tiphys_cli.cluster.kubeconfig import read_kubeconfig
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import delete_nodes
-from tiphys_cli.cluster.options import PrometheusOptions, SchedulerOptions
+from tiphys_cli.kube.kubeconfig import read_kubeconfig
+from tiphys_testbed.bench.binds import BindWatch, middle_rate
+from tiphys_testbed.bench.service import Extender, ExtenderOptions
+from tiphys_testbed.cluster.counters import NodeCounters, NodeLoad
+from tiphys_testbed.cluster.exporter import Exporter
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import delete_nodes
+from tiphys_testbed.cluster.options import PrometheusOptions, SchedulerOptions
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tiphys_cli.bench.scratch import scratch
-from tiphys_cli.bench.service import Extender, ExtenderOptions
-from tiphys_cli.bench.workload import Cell, policy_object, snapshot_of, write_inputs
-from tiphys_cli.cluster.nodes import fleet
-from tiphys_cli.tools.golang import build_environment, find_go, install_go
-from tiphys_cli.tools.locks import exclusive
-from tiphys_cli.tools.progress import Progress
-from tiphys_cli.tools.toolbox import cache_directory
 from tiphys_models.placement.snapshot import Snapshot, write_snapshot
+from tiphys_testbed.bench.scratch import scratch
+from tiphys_testbed.bench.service import Extender, ExtenderOptions
+from tiphys_testbed.bench.workload import Cell, policy_object, snapshot_of, write_inputs
+from tiphys_testbed.cluster.nodes import fleet
+from tiphys_testbed.tools.golang import build_environment, find_go, install_go
+from tiphys_testbed.tools.locks import exclusive
+from tiphys_testbed.tools.progress import Progress
+from tiphys_testbed.tools.toolbox import cache_directory
 
 COUNT = int(os.environ.get("TIPHYS_CONTRACT_REQUESTS", "100000"))
 NODES = 1000

@@ -18,13 +18,13 @@ from tests.fuzz.grammar import GRAMMAR
 
 from e2e.conftest import wait_until
 from e2e.hostile import HOSTILE, Case, Step, all_cases
-from tiphys_cli.bench.service import Metrics, fetch
-from tiphys_cli.cluster.errors import ApiError, ClusterError
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.options import LocalOptions
-from tiphys_cli.plane.objects import INTERVAL_S, WINDOW_S
-from tiphys_cli.plane.plane import Plane, start_plane
-from tiphys_cli.plane.pulse import BEAT_S
+from tiphys_cli.kube.errors import ClusterError, RequestRefused
+from tiphys_testbed.bench.service import ScrapedMetrics, fetch
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.options import LocalOptions
+from tiphys_testbed.plane.objects import INTERVAL_S, WINDOW_S
+from tiphys_testbed.plane.plane import Plane, start_plane
+from tiphys_testbed.plane.pulse import BEAT_S
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(600)]
 
@@ -193,12 +193,12 @@ def _create(plane: Plane, obj: dict[str, Any], kind: str, number: int) -> int:
         if kind == "Node":
             body["status"] = status
         Step(body).send(plane.cluster.api)
-    except (ApiError, TypeError):
+    except (RequestRefused, TypeError):
         return 0  # TypeError: a number of more than 64 bits, which our client cannot send
     if status:
         try:
             Step(body | {"status": status}, "/status", change=True).send(plane.cluster.api)
-        except (ApiError, TypeError):
+        except (RequestRefused, TypeError):
             return 1  # the object was taken, this status was not
     return 1
 
@@ -243,7 +243,7 @@ def _in_a_log(plane: Plane, where: str) -> bool:
 def _oddities(plane: Plane) -> float:
     total = 0.0
     for url in (plane.services.status_url, plane.operator_status_url, plane.binder_status_url):
-        metrics = Metrics.parse(fetch(f"{url}/metrics", 5.0)[1].decode())
+        metrics = ScrapedMetrics.parse(fetch(f"{url}/metrics", 5.0)[1].decode())
         total += sum(metrics.total(f"tiphys_{part}_odd_objects_total") for part in ("extender", "binder", "operator"))
     return total
 
@@ -251,6 +251,6 @@ def _oddities(plane: Plane) -> float:
 def _exists(plane: Plane, path: str) -> bool:
     try:
         plane.cluster.api.get(path)
-    except ApiError:
+    except RequestRefused:
         return False
     return True

@@ -14,13 +14,13 @@ import yaml
 
 from e2e.conftest import wait_until
 from e2e.test_real_nodes import HOME, IMAGE, cgroup, run_helm
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.kind import measuring, monitoring
-from tiphys_cli.cluster.kind.cluster import KindCluster
-from tiphys_cli.cluster.kind.scaling.objects import NAME, PATH, POLICIES, scaling_policy, service
-from tiphys_cli.cluster.kind.scaling.plan import Plan, Sizes, Start
-from tiphys_cli.workloads.load import play
+from tiphys_cli.kube.api import ApiClient
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.kind import measuring, monitoring
+from tiphys_testbed.kind.cluster import KindCluster
+from tiphys_testbed.kind.scaling.objects import NAME, PATH, POLICIES, scaling_policy, service
+from tiphys_testbed.kind.scaling.plan import ComparisonPlan, LimitSizes, Start
+from tiphys_testbed.workloads.load import play
 
 pytestmark = [
     pytest.mark.needs_kubelet,
@@ -31,7 +31,7 @@ pytestmark = [
 
 CPU_S = 0.0025
 """About what a request takes: for the load alone, the policy measures it."""
-PLAN = Plan(sizes=Sizes(most_m=300))
+PLAN = ComparisonPlan(sizes=LimitSizes(most_m=300))
 """The jump takes more than one pod may have."""
 REACTION_S = 60.0
 CALM_S, JUMP_S = 45.0, 60.0

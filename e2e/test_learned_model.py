@@ -22,23 +22,23 @@ from e2e.live import Inputs, make_inputs
 from e2e.operators import OperatorProcess, grant
 from e2e.policies import GROUP_PATH, condition, create_policy, install_crd, policies_path
 from tiphys_cli.app import app
-from tiphys_cli.bench.service import Extender, ExtenderOptions, fetch
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import delete_nodes
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_cli.support.extenders import DirectDoor
-from tiphys_models.artifacts.score_network import load_network
-from tiphys_models.artifacts.shipped import WEIGHTS
-from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_models.artifacts.files import card_of
+from tiphys_models.base.facts import FUNCTION_LABEL
+from tiphys_models.placement.score_network import load_network
 from tiphys_models.placement.snapshot import read_snapshot, write_snapshot
+from tiphys_testbed.bench.service import Extender, ExtenderOptions, fetch
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import delete_nodes
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 
 REACTION_S = 30.0
 PROFILED = "f"
 """The function that runtimes report: the shipped model judges no other."""
-FAASRANK, PAPER = (load_network(WEIGHTS / f"{name}.json").card.sha256 for name in ("faasrank", "faasrank-paper"))
+FAASRANK, PAPER = (load_network(card_of(name)).card.sha256 for name in ("faasrank", "faasrank-paper"))
 
 
 def models_path(namespace: str, name: str = "") -> str:
@@ -90,7 +90,7 @@ class Release:
 
     def publish(self, card: str, *options: str, kubeconfig: Path | None = None) -> None:
         access = str(kubeconfig or self.cluster.kubeconfig)
-        arguments = ["model", "publish", str(WEIGHTS / card), "--namespace", self.namespace, "--kubeconfig", access]
+        arguments = ["model", "publish", str(card_of(card.removesuffix(".json"))), "--namespace", self.namespace, "--kubeconfig", access]
         result = CliRunner().invoke(app, [*arguments, *options])
         assert result.exit_code == 0, result.stderr
 
@@ -278,7 +278,7 @@ def test_the_trainers_rights_are_enough_to_publish_its_model_and_for_nothing_els
     ]
     with ApiClient.from_kubeconfig(kubeconfig) as trainer:
         for method, path in forbidden:
-            with pytest.raises(ApiError) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 trainer.request(method, path, {} if method == "PATCH" else None, content_type="application/merge-patch+json")
             assert refused.value.status == 403, f"{method} {path}"
 
@@ -286,7 +286,7 @@ def test_the_trainers_rights_are_enough_to_publish_its_model_and_for_nothing_els
 @pytest.mark.parametrize("name", BAD_SPECS)
 def test_the_server_refuses_what_the_model_refuses(local: LocalCluster, name: str) -> None:
     body = {"apiVersion": "tiphys.io/v1alpha1", "kind": "LearnedModel", "metadata": {"name": "bad"}, "spec": BAD_SPECS[name][0]}
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestRefused) as refused:
         local.api.request("POST", models_path("default"), body, query={"dryRun": "All"})
     assert refused.value.status == 422
 
@@ -297,7 +297,7 @@ def test_the_server_fills_in_defaults_and_refuses_a_name_that_no_policy_could_gi
     source = {"name": "m-1", "key": "weights.safetensors", "cardKey": "card.json"}
     assert stored["spec"] == GOOD | {"stage": "candidate", "weights": {"configMap": source}}
     body["metadata"]["name"] = "x" * 64
-    with pytest.raises(ApiError, match="at most 63"):
+    with pytest.raises(RequestRefused, match="at most 63"):
         local.api.request("POST", models_path("default"), body, query={"dryRun": "All"})
     assert "learnedmodels" in local.kubectl("api-resources", "--categories=tiphys", "--output=name")
     assert "candidate" in local.kubectl("explain", "lm.spec.stage")

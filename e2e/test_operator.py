@@ -19,10 +19,10 @@ import pytest
 from e2e.conftest import exists, wait_until
 from e2e.operators import StartOperator, operators
 from e2e.policies import REACTION_S, condition, create_policy, events, install_crd, policies_path, policy, wait_reason
-from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.ports import free_ports
-from tiphys_models.artifacts.untrained import write_untrained
+from tiphys_cli.kube.api import APPLY_PATCH, ApiClient
+from tiphys_models.placement.untrained import write_untrained
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.ports import free_ports
 
 
 @pytest.fixture(scope="module", autouse=True)

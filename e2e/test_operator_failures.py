@@ -13,9 +13,9 @@ import yaml
 from e2e.conftest import wait_until
 from e2e.operators import ACCOUNT, RULES, StartOperator, leaders, operators
 from e2e.policies import REACTION_S, condition, create_policy, events, install_crd, policies_path, reason, wait_reason
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.local import LocalCluster
+from tiphys_cli.kube.api import ApiClient
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.cluster.local import LocalCluster
 
 LEASE_S = 15.0
 

@@ -17,10 +17,10 @@ from tests.chart.rendering import CHART, helm
 from e2e.conftest import exists, wait_until
 from e2e.rights import client_of, who_is
 from e2e.test_chart_release import write_certificates
-from tiphys_cli.cluster.api import STRATEGIC_MERGE_PATCH, ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.kind.cluster import KindCluster
-from tiphys_models.domain.facts import FUNCTION_LABEL
+from tiphys_cli.kube.api import STRATEGIC_MERGE_PATCH, ApiClient
+from tiphys_models.base.facts import FUNCTION_LABEL
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.kind.cluster import KindCluster
 
 pytestmark = [pytest.mark.needs_kubelet, pytest.mark.timeout(300)]
 

@@ -17,14 +17,14 @@ from tests.chart.test_rights import written
 from e2e.conftest import exists, wait_until
 from e2e.rights import Right, allowed, client_of, rights_in, who_is
 from e2e.test_chart_release import take_away
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_cli.model.publishing import publication, publish
 from tiphys_models.artifacts.files import SHIPPED
-from tiphys_models.clients.access import kubeconfig_access
-from tiphys_models.clients.kube import ApiError as KubeApiError
-from tiphys_models.clients.kube import KubeClient
+from tiphys_models.kube.access import kubeconfig_access
+from tiphys_models.kube.client import ApiError as KubeApiError
+from tiphys_models.kube.client import KubeClient
+from tiphys_testbed.cluster.base import Cluster
 
 KINDS = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Secret")
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -132,7 +132,7 @@ def test_the_extenders_own_token_stands_for_its_account_until_its_secret_is_gone
         with client_of(cluster, value) as client:
             try:
                 return who_is(client) == f"system:serviceaccount:{release.namespace}:tiphys-extender"
-            except ApiError as error:
+            except RequestRefused as error:
                 if error.status == 401:
                     return False
                 raise
@@ -174,7 +174,7 @@ def outcome(action: Any) -> int:
     """200, or the status of the refusal."""
     try:
         action()
-    except ApiError as error:
+    except RequestRefused as error:
         return int(error.status)
     return 200
 

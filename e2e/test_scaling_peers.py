@@ -9,12 +9,12 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.test_real_nodes import IMAGE, cgroup, limits
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.kind import peers
-from tiphys_cli.cluster.kind.autoscalers import HPA_PATH, VPA_PATH, horizontal_pod_autoscaler, vertical_pod_autoscaler
-from tiphys_cli.cluster.kind.cluster import KindCluster
-from tiphys_cli.tools.programs import VPA_PARTS
+from tiphys_cli.kube.api import ApiClient
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.kind import peers
+from tiphys_testbed.kind.autoscalers import HPA_PATH, VPA_PATH, horizontal_pod_autoscaler, vertical_pod_autoscaler
+from tiphys_testbed.kind.cluster import KindCluster
+from tiphys_testbed.tools.programs import VPA_PARTS
 
 pytestmark = [
     pytest.mark.needs_kubelet,

@@ -21,13 +21,13 @@ from e2e.live import nodes_of
 from e2e.operators import OperatorProcess, grant
 from e2e.policies import condition, create_policy, install_crd, policies_path
 from e2e.test_learned_model import grant_chart
-from tiphys_cli.bench.service import Extender, ExtenderOptions
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.nodes import B2S, B4MS, B8MS, POOL_LABEL, SimulatedNode, create_nodes, delete_nodes, fleet
-from tiphys_cli.cluster.options import SchedulerOptions
-from tiphys_models.domain.facts import FUNCTION_LABEL
-from tiphys_models.selectors.checkpoint import unpack
+from tiphys_cli.kube.api import ApiClient
+from tiphys_models.base.facts import FUNCTION_LABEL
+from tiphys_models.selection.selectors.checkpoint import unpack
+from tiphys_testbed.bench.service import Extender, ExtenderOptions
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.nodes import B2S, B4MS, B8MS, POOL_LABEL, SimulatedNode, create_nodes, delete_nodes, fleet
+from tiphys_testbed.cluster.options import SchedulerOptions
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.needs_kwok, pytest.mark.timeout(300)]
 
@@ -222,6 +222,36 @@ def test_the_load_changes_and_the_policy_switches_without_a_restart(release: Rel
         measured = release.selection()
         assert measured["measuredCost"] > 0
         assert measured["measuredCandidate"] in SELECT["among"]
+
+
+def test_a_canary_of_select_gives_selector_and_rule_turns_and_extenders_follow(release: Release) -> None:
+    """Six pods call for energy-lean, and the rule is cost-lean: whoever is active says which group decides."""
+    canary = {"percent": 50, "blockIntervals": 3, "washOutIntervals": 1}
+    turns: dict[str, str] = {}
+    with release.operator("operator-0"):
+        create_policy(release.api, "sel", release.tenant, mode="Active", select=SELECT | {"mode": "Shadow", "rule": "cost-lean"})
+        release.create(6, "many")
+        wait_until(lambda: release.selection().get("would") == "energy-lean", REACTION_S, "the selector would take another candidate")
+        assert (release.active(), release.selection()["reason"]) == ("cost-lean", "Shadow")
+
+        release.api.patch(policies_path(release.tenant, "sel"), {"spec": {"select": {"mode": "Canary", "canary": canary}}})
+
+        def both() -> bool:
+            found = release.policy().get("status") or {}
+            selection = found.get("selection") or {}
+            if selection.get("group") and found.get("observedGeneration") == release.policy()["metadata"]["generation"]:
+                turns[selection["group"]] = found["activePolicy"]
+            return len(turns) == 2
+
+        wait_until(both, 150, "both groups have decided", poll_s=0.3)
+        assert turns == {"treated": "energy-lean", "control": "cost-lean"}
+        for group in ("treated", "control"):
+            wait_until(lambda group=group: release.selection().get("group") == group, 120, f"{group} again", poll_s=0.2)  # type: ignore[misc]
+            wait_until(lambda group=group: _same_plan(release, turns[group]), 10, "both replicas have its plan")  # type: ignore[misc]
+        selection = release.selection()
+        assert selection.get("switches", 0) <= 1, "turns are no switches"
+        assert selection["comparison"]["treated"]["answers"] >= 2
+        assert selection["comparison"]["control"]["answers"] >= 2
 
 
 def test_a_killed_operator_loses_nothing(release: Release) -> None:

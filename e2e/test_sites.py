@@ -15,8 +15,8 @@ from tests.binding_corpus import VARIANT
 from e2e.conftest import wait_until
 from e2e.operators import StartOperator, operators
 from e2e.policies import GROUP_PATH, condition, install_crd
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.base import Cluster
+from tiphys_cli.kube.api import ApiClient
+from tiphys_testbed.cluster.base import Cluster
 
 DEADLINE_S = 60.0
 ONE_WAY_MS = {"127.0.0.2": 2.0, "127.0.0.3": 20.0}

@@ -14,16 +14,16 @@ from typing import TypeVar
 import pytest
 
 from e2e.conftest import wait_until
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_cli.cluster.options import PrometheusOptions, ScrapeJob
-from tiphys_cli.cluster.prometheus import query
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
-from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, PrometheusClient, Provenance
-from tiphys_models.domain.quantity import rfc3339
-from tiphys_models.features.prometheus import ReadingTable
-from tiphys_models.features.schema import COLUMN
+from tiphys_models.base.quantity import rfc3339
+from tiphys_models.kube.prometheus import AnswerTooLarge, PrometheusClient, Provenance, QueryLimits
+from tiphys_models.placement.gauges import ReadingTable
+from tiphys_models.placement.schema import COLUMN
+from tiphys_operator.cluster.scaled import ScaledPod, pod_of
 from tiphys_operator.scaling.reader import WindowReader
-from tiphys_operator.scaling.workload import ScaledPod, pod_of
+from tiphys_testbed.cluster.local import LocalCluster
+from tiphys_testbed.cluster.options import PrometheusOptions, ScrapeJob
+from tiphys_testbed.cluster.prometheus import query
 
 pytestmark = [pytest.mark.needs_local, pytest.mark.programs("prometheus")]
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def prometheus(local: LocalCluster) -> Iterator[str]:
         local.stop_process("steering")
 
 
-def ask(url: str, question: Callable[[PrometheusClient], Awaitable[T]], provenance: Provenance, limits: AnswerLimits | None = None) -> T:
+def ask(url: str, question: Callable[[PrometheusClient], Awaitable[T]], provenance: Provenance, limits: QueryLimits | None = None) -> T:
     async def asked() -> T:
         async with PrometheusClient(url, window_s=WINDOW_S, provenance=provenance, limits=limits) as client:
             return await question(client)
@@ -133,10 +133,10 @@ def test_a_pod_that_claims_to_be_a_node_is_believed_only_where_no_label_is_asked
 
 def test_prometheus_is_asked_for_no_more_series_than_are_read(prometheus: str) -> None:
     selector = 'tiphys_runtime_call_profile{namespace="monitoring"}[5s]'
-    found = ask(prometheus, lambda client: client.ranges(selector), HELD, AnswerLimits(series=10))
+    found = ask(prometheus, lambda client: client.ranges(selector), HELD, QueryLimits(series=10))
     assert len(found["data"]["result"]) == 10
     with pytest.raises(AnswerTooLarge, match="more than 9 series"):
-        ask(prometheus, lambda client: client.ranges(selector), HELD, AnswerLimits(series=9))
+        ask(prometheus, lambda client: client.ranges(selector), HELD, QueryLimits(series=9))
 
 
 def proxy_pod(name: str) -> ScaledPod:

@@ -10,8 +10,8 @@ import pytest
 
 from e2e.stream_world import ACCESS, CAPACITY, CEILING, DEADLINE_S, TOKEN, Place, World, loads, page, stream_world, until_active
 from e2e.streaming import Caller, Held, Stream, calling, insist
-from tiphys_cli.bench.service import Extender
-from tiphys_cli.cluster.local import LocalCluster
+from tiphys_testbed.bench.service import Extender
+from tiphys_testbed.cluster.local import LocalCluster
 
 pytestmark = pytest.mark.needs_local
 

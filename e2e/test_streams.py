@@ -11,9 +11,9 @@ from e2e.operators import operators
 from e2e.policies import condition
 from e2e.stream_world import ACCESS, CAPACITY, DEADLINE_S, TOKEN, WORLD, World, page, path_of, stream_world, until_active
 from e2e.streaming import Caller, Played, Stream, calling, play
-from tiphys_cli.bench.service import Extender
-from tiphys_cli.cluster.local import LocalCluster
-from tiphys_models.binding.rules import STATIC
+from tiphys_models.streams.rules import STATIC
+from tiphys_testbed.bench.service import Extender
+from tiphys_testbed.cluster.local import LocalCluster
 
 pytestmark = pytest.mark.needs_local
 

@@ -14,10 +14,10 @@ from tests.chart.rendering import render
 from e2e.conftest import exists, wait_until
 from e2e.rights import allowed
 from e2e.test_chart_release import served, take_away
-from tiphys_cli.cluster.api import APPLY_PATCH, ApiClient
-from tiphys_cli.cluster.base import Cluster
-from tiphys_cli.cluster.errors import ApiError
-from tiphys_cli.plane.service import policy
+from tiphys_cli.kube.api import APPLY_PATCH, ApiClient
+from tiphys_cli.kube.errors import RequestRefused
+from tiphys_testbed.cluster.base import Cluster
+from tiphys_testbed.plane.service import policy
 
 KINDS = ("CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -112,11 +112,21 @@ def refusal(action: Callable[[], object]) -> str | None:
     """What the API server said when it forbade it; None if it was done."""
     try:
         action()
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status == 403:
             return str(error)
         raise
     return None
+
+
+def test_a_canary_acts_and_takes_the_rights_of_an_active_policy(town: Town) -> None:
+    stranger = town.person()
+    canary = policy("web", "web", "Canary", canary={"percent": 1})
+    said = refusal(lambda: stranger.create(town.path, canary))
+    assert said is not None
+    assert "a policy of yours that acts may not either" in said
+    assert refusal(lambda: stranger.create(town.path, policy("web", "web", "Shadow"))) is None
+    assert refusal(lambda: stranger.patch(f"{town.path}/web", {"spec": {"mode": "Canary", "canary": {"percent": 1}}})) is not None
 
 
 def test_an_ordinary_editor_creates_changes_and_deletes_an_active_policy(town: Town) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tiphys_cli.cluster.base import Cluster
+from tiphys_testbed.cluster.base import Cluster
 
 
 def pod(name: str, scheduler: str, **labels: str) -> dict[str, Any]:

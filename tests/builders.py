@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tiphys_models.domain.facts import NodeFacts, PodFacts
-from tiphys_models.features.readings import CandidateView, PlacementRequest
-from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.base.facts import NodeFacts, PodFacts
+from tiphys_models.placement.candidates import CandidateView, PlacementRequest
+from tiphys_models.placement.schema import NODE_READINGS
 from tiphys_models.placement.state import PlacementState
 
 GIB = 2**30
@@ -21,7 +21,7 @@ def node(name: str = "n0", **changes: Any) -> NodeFacts:
         "memory_bytes": 16 * GIB,
         "schedulable": True,
         "instance_type": "B4ms",
-        "images": frozenset(),
+        "images": (),
     }
     return NodeFacts(name=name, **(facts | changes))
 

@@ -16,10 +16,10 @@ from safetensors.numpy import load, save
 
 from tiphys_cli.model.publishing import publication
 from tiphys_models.artifacts.tensors import write_tensors
-from tiphys_models.artifacts.untrained import write_untrained
+from tiphys_models.base.network import Network
+from tiphys_models.placement.untrained import write_untrained
 from tiphys_models.scaling.learned import moves_of
 from tiphys_models.scaling.settings import RULE
-from tiphys_models.selectors.network import Network
 
 Object = dict[str, Any]
 OWN = "tiphys-system"

@@ -9,14 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tiphys_cli.cluster.errors import ClusterError
-from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.base.errors import InvalidInput, TiphysError
 
 _WIDE = 160
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """As wide as the terminal; wide enough for a table where there is none."""
+    """A console as wide as the terminal, or wide enough for a table where there is no terminal."""
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=_WIDE)
 
@@ -29,13 +28,13 @@ def reported_errors() -> Iterator[None]:
     except InvalidInput as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         raise typer.Exit(2) from error
-    except (TiphysError, ClusterError) as error:
+    except TiphysError as error:
         make_console(stderr=True).print(f"error: {error}", markup=False)
         raise typer.Exit(1) from error
 
 
 def print_table(header: Sequence[str], body: Sequence[Sequence[str]], *, markdown: bool = False) -> None:
-    """For people; with `markdown` for a document, an empty line behind it: another table may follow."""
+    """The table on standard output: boxed for people, or as Markdown with an empty line after it, since another table may follow."""
     if markdown:
         for line in (header, ["---"] * len(header), *body):
             typer.echo(f"| {' | '.join(line)} |")

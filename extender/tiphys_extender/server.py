@@ -9,41 +9,42 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import uvloop
 from starlette.types import ASGIApp
 
-from tiphys_extender.answer import Answerer, AnswerLimits
-from tiphys_extender.decide import World
-from tiphys_extender.decision_file import DecisionFile
-from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.hot_listener import HotListener, HotRoutes
-from tiphys_extender.http_protocol import BoundedServer, Front, open_listener
 from tiphys_extender.learned_models import LearnedModels
-from tiphys_extender.loops import TICKER, Loops
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.model_store import ModelStore
-from tiphys_extender.readings import FixedReadings, PrometheusReadings, readings_from_file
+from tiphys_extender.model_store import PLACEMENT, ModelStore
+from tiphys_extender.placement.answer import Answerer, AnswerLimits
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.decision_file import DecisionFile
+from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.hot_listener import HotListener, HotRoutes
+from tiphys_extender.placement.objects import PodSink
+from tiphys_extender.placement.readings import FixedReadings, PrometheusReadings, readings_from_file
+from tiphys_extender.serve.http_protocol import BoundedServer, Front, open_listener
+from tiphys_extender.serve.loops import TICKER, Loops
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.tls import ServerTls, StatusTls, handshake_failures
+from tiphys_extender.serve.watchdog import Watchdog
 from tiphys_extender.settings import PREFIX, Settings, read_settings
 from tiphys_extender.snapshot_source import load_snapshot
-from tiphys_extender.status_app import Health, Page, StatusTokens, make_explain_app, make_status_app
+from tiphys_extender.status_app import ExplainStream, Health, Page, StatusTokens, make_explain_app, make_status_app
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.tls import ServerTls, StatusTls, handshake_failures
-from tiphys_extender.watchdog import Watchdog
-from tiphys_extender.watches import PodSink, Watches
-from tiphys_models.artifacts.shipped import WEIGHTS
-from tiphys_models.clients.access import find_access
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.prometheus import Asker, PrometheusClient, Provenance
-from tiphys_models.domain.clock import Clock, SteadyClock, SystemClock
-from tiphys_models.domain.errors import InvalidInput, TiphysError
-from tiphys_models.logs import set_up
+from tiphys_extender.watches import Watches
+from tiphys_models.artifacts.files import directories
+from tiphys_models.base.clock import Clock, SteadyClock, SystemClock
+from tiphys_models.base.errors import InvalidInput, TiphysError
+from tiphys_models.kube.access import find_access
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.prometheus import Asker, PrometheusClient, Provenance
 from tiphys_models.placement.state import PlacementState, StateLimits
 from tiphys_models.serving.bearer import BearerTokens
-from tiphys_models.serving.bounds import REFUSALS, Bounds
+from tiphys_models.serving.bounds import REFUSALS, ListenerBounds
+from tiphys_models.serving.logs import set_up
 
 _log = logging.getLogger(__name__)
 _QUIET = dict.fromkeys(("uvicorn", "uvicorn.error", "asyncio"), logging.WARNING)
@@ -85,6 +86,8 @@ class Parts:
     """Everything that runs, wired once."""
 
     service = "extender"
+    systems: Collection[str] = PLACEMENT
+    """Whose models it holds."""
     asked = "prioritize"
     """What the listener that decides is called in the log."""
 
@@ -93,7 +96,7 @@ class Parts:
         self._settings, self._wall = settings, clock
         self._clock = clock = SteadyClock(clock)
         self.metrics = metrics or Metrics()
-        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, WEIGHTS)
+        self.models = ModelStore(settings.models_dir, self.metrics, settings.scrape_window_s, directories(), self.systems)
         limits = StateLimits(
             settings.reservation_ttl_s,
             max_reading_age_s=_LONGEST_READING_AGE_S,
@@ -114,7 +117,7 @@ class Parts:
         self.tls: ServerTls | None = None
         self.status_tls: StatusTls | None = None
         self._jobs: dict[str, Callable[[], Awaitable[None]]] = {}
-        """By the name of the loop; each is started again when it trips over something."""
+        """Jobs by the name of their loop; each is started again when it fails."""
         self._servers: list[BoundedServer] = []
         self._hot: HotListener | None = None
 
@@ -130,7 +133,7 @@ class Parts:
         await self._open_listeners()
 
     async def run(self) -> int:
-        """Until a signal (0) or until a part fails (1)."""
+        """Run until a signal (returns 0) or until a part fails (returns 1)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -227,12 +230,18 @@ class Parts:
         """What the status listener serves besides."""
         return {}
 
+    def _explain_stream(self) -> ExplainStream | None:
+        """Function that explains a stream; None: this process binds none."""
+        return None
+
     async def _open_listeners(self) -> None:
         settings = self._settings
         status = make_status_app(
             self.metrics, self.health, self.decisions, self.models, status_tokens(settings), self.answerer.settle, self._pages()
         )
-        explained = make_explain_app(self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle)
+        explained = make_explain_app(
+            self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle, self._explain_stream()
+        )
         addresses = {
             self.asked: await self._listen_hot(),
             "status": self._listen(
@@ -264,11 +273,11 @@ class Parts:
         return _url(listener, "https" if front.tls() is not None else "http")
 
     @property
-    def _bounds(self) -> Bounds:
-        return Bounds(self._settings.max_connections, self._settings.max_connections_per_peer)
+    def _bounds(self) -> ListenerBounds:
+        return ListenerBounds(self._settings.max_connections, self._settings.max_connections_per_peer)
 
     def _context(self) -> ssl.SSLContext | None:
-        """For the next connection of the listener that decides."""
+        """TLS context for the next connection of the listener that decides."""
         return self.tls.context if self.tls is not None else None
 
     def _count_refused(self, status: int) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tiphys_models.clients.prometheus_settings import Headers, Labels
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.prometheus_settings import Headers, Labels
 
 PREFIX = "TIPHYS_EXTENDER_"
 
@@ -92,7 +92,7 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """From the environment; InvalidInput names the variable that is wrong."""
+    """Settings read from the environment; InvalidInput names the variable that is wrong."""
     try:
         settings = Settings()
     except ValidationError as error:

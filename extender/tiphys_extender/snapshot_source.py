@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tiphys_extender.decide import World
-from tiphys_extender.metrics import KINDS, Metrics
-from tiphys_extender.watches import PolicySink
-from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.features.calls import FunctionProfile
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.objects import policy_objects
+from tiphys_extender.serve.metrics import KINDS, Metrics
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.facts import node_facts, pod_facts
+from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.placement.snapshot import profile_from, records, taken_at_s
 
 
@@ -22,7 +22,7 @@ def load_snapshot(
     readings: dict[str, list[float | None]] = {}
     idle: dict[str, dict[str, float]] = {}
     profiles: dict[str, FunctionProfile] = {}
-    policies = PolicySink(world, metrics)
+    policies = policy_objects(world, metrics)
     for kind, content in records(path):
         match kind:
             case "node":

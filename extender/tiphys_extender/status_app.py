@@ -15,14 +15,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tiphys_extender.decide import World
-from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.explain import explain
-from tiphys_extender.loops import Loops
-from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
-from tiphys_extender.readings import coverage
-from tiphys_models.features.calls import PROFILE_QUANTITIES
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.explain import explain
+from tiphys_extender.placement.readings import coverage
+from tiphys_extender.serve.loops import Loops
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_models.placement.calls import PROFILE_QUANTITIES
+from tiphys_models.placement.registry import usable_names
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.exposition import Exposition
 
@@ -59,7 +60,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class StatusTokens:
-    """Who may read what is not for everybody."""
+    """Bearer tokens for the pages that are not for everybody."""
 
     decisions: BearerTokens
     """Decisions, models and summaries: the operator's."""
@@ -79,7 +80,7 @@ Settle = Callable[[], None]
 
 
 def _nothing() -> None:
-    """For applications that stand alone."""
+    """Does nothing: the default `settle` of an application that stands alone."""
 
 
 def _app(settle: Settle) -> FastAPI:
@@ -124,7 +125,7 @@ def make_status_app(
 
     @app.get("/v1/models", dependencies=[holder_of(tokens.decisions)])
     async def read_models() -> Response:
-        return _Json({"items": models.describe()})
+        return _Json({"items": models.describe(), "policies": usable_names()})
 
     for path, page in (pages or {}).items():
         purpose = tokens.loads if path == LOADS_PATH else tokens.decisions
@@ -155,7 +156,7 @@ class _Open:
         self._pages, self._others = pages, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Answer one request (the ASGI entry point)."""
         page = self._pages.get(scope["path"])
         if page is None:
             await self._others(scope, receive, send)
@@ -172,16 +173,29 @@ def _served(page: Page) -> Callable[[int], Awaitable[Response]]:
     return read_page
 
 
+ExplainStream = Callable[[str], dict[str, Any] | None]
+"""Everything kept about a stream by its id; None: nothing is."""
+
+
 def make_explain_app(
-    world: World, decisions: DecisionLog, models: ModelStore, health: Health, started_s: float, settle: Settle = _nothing
+    world: World,
+    decisions: DecisionLog,
+    models: ModelStore,
+    health: Health,
+    started_s: float,
+    settle: Settle = _nothing,
+    explain_stream: ExplainStream | None = None,
 ) -> FastAPI:
     """Explain and state, on loopback only: who may port-forward to the pod may read it."""
     app = _app(settle)
 
     @app.get("/v1/explain")
-    async def read_explain(namespace: str = "default", pod: str = "", uid: str = "") -> Response:
+    async def read_explain(namespace: str = "default", pod: str = "", uid: str = "", stream: str = "") -> Response:
+        if stream:
+            found = explain_stream(stream) if explain_stream is not None else None
+            return _Json({"asked": found is not None, **(found or {})}, status_code=404 if found is None else 200)
         if not pod and not uid:
-            raise HTTPException(400, "name the pod: ?namespace=NS&pod=NAME or ?uid=UID")
+            raise HTTPException(400, "name the pod: ?namespace=NS&pod=NAME or ?uid=UID; or a stream: ?stream=ID")
         records = decisions.of_uid(uid) if uid else decisions.of_name(namespace, pod)
         answer = explain(decisions, records, started_s)
         if records:

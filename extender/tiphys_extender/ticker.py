@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tiphys_extender.answer import Answerer
-from tiphys_extender.decide import World
-from tiphys_extender.decision_file import DecisionFile
-from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.loops import TICKER, TICKER_LIMIT_S, Loops
-from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
-from tiphys_extender.readings import coverage
-from tiphys_extender.watchdog import Watchdog
+from tiphys_extender.placement.answer import Answerer
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.decision_file import DecisionFile
+from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.readings import coverage
+from tiphys_extender.serve.loops import TICKER, TICKER_LIMIT_S, Loops
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.watchdog import Watchdog
 from tiphys_extender.watches import Watches
-from tiphys_models.domain.clock import Clock
+from tiphys_models.base.clock import Clock
 from tiphys_models.serving.certificates import ServerCertificates
 
 _PERIOD_S = 0.5
@@ -47,18 +47,19 @@ class Ticker:
         self._evicted: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Tick every half a second until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             await self.tick()
 
     async def tick(self) -> None:
-        """Once."""
+        """Do the regular work of the loop once."""
         metrics, state, now_s = self._metrics, self._world.state, self._clock.now_s()
         if (lapsed := state.expire(now_s)) > 0:
             metrics.reservations_expired.inc(lapsed)
         metrics.reservations.set(state.reservations)
         self._show_stores()
+        self._decisions.compact()
         metrics.busiest_share.set(self._answerer.busiest_share)
         metrics.readings_coverage.set(coverage(state, now_s))
         metrics.loop_lag.set(self._watchdog.take_worst_lag_s())

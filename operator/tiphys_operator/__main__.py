@@ -8,10 +8,10 @@ import sys
 
 import prometheus_client
 
-from tiphys_models.clients.access import find_access
-from tiphys_models.domain.clock import SystemClock
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.logs import set_up
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.access import find_access
+from tiphys_models.serving.logs import set_up
 from tiphys_operator.app import Operator
 from tiphys_operator.settings import read_settings
 

@@ -10,39 +10,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiphys_models.api.learned_model import MODELS_PATH
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.backoff import Backoff
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.clients.prometheus import AnswerLimits, Asker, PrometheusClient, Provenance
-from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import Unavailable
-from tiphys_models.domain.heartbeats import Heartbeats
-from tiphys_models.serving.bounds import Bounds
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.base.heartbeats import Heartbeats
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.backoff import Backoff
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.leases import Lease, LeaseLost, LeaseOptions
+from tiphys_models.kube.prometheus import Asker, PrometheusClient, Provenance, QueryLimits
+from tiphys_models.serving.bounds import ListenerBounds
 from tiphys_models.serving.certificates import ServerCertificates, TrustedAuthority
-from tiphys_operator.binding.loop import BindingLoop
-from tiphys_operator.binding.options import binding_options
-from tiphys_operator.decision_reader import DecisionReader
-from tiphys_operator.guard import ObjectGuard
-from tiphys_operator.health import Health, beat
-from tiphys_operator.leadership import Leadership
-from tiphys_operator.learned_check import LearnedCheck
-from tiphys_operator.metrics import ErrorReason, OperatorMetrics
-from tiphys_operator.models_found import ModelShelf
-from tiphys_operator.observer import POLICIES_PATH, Observer
-from tiphys_operator.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
-from tiphys_operator.policy_watch import PolicyWatch, SeenVersions
-from tiphys_operator.reconciler import Reconciler
+from tiphys_operator.all_metrics import all_metrics
+from tiphys_operator.cluster.watching import ClusterWatch
+from tiphys_operator.metrics import ErrorReason
+from tiphys_operator.object_guard import ObjectGuard
+from tiphys_operator.placement.controller import PlacementController
+from tiphys_operator.placement.decision_reader import DecisionReader
+from tiphys_operator.placement.learned_check import LearnedCheck
+from tiphys_operator.placement.models_found import ModelShelf
+from tiphys_operator.placement.observer import POLICIES_PATH, Observer
+from tiphys_operator.records import make_records
+from tiphys_operator.runtime.health import Health, beat
+from tiphys_operator.runtime.kopf_watch import KopfWatch, SeenVersions
+from tiphys_operator.runtime.leadership import Leadership
+from tiphys_operator.runtime.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.scaling.agents import AgentShelf
+from tiphys_operator.scaling.controller import LOOP as SCALING
+from tiphys_operator.scaling.controller import ScalingController
 from tiphys_operator.scaling.intents import IntentKeys
-from tiphys_operator.scaling.loop import ScalingLoop
+from tiphys_operator.scaling.reach import reach_of
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.selection.checkpoint import Checkpoint
-from tiphys_operator.selection.loop import SelectionLoop
+from tiphys_operator.selection.controller import SelectionController
 from tiphys_operator.selection.prices import read_prices
+from tiphys_operator.served_models import ServedModels
 from tiphys_operator.settings import Settings
 from tiphys_operator.status_server import StatusServer
-from tiphys_operator.writer import Writer
+from tiphys_operator.streams.controller import StreamsController
+from tiphys_operator.streams.options import binding_options
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +73,7 @@ def prometheus_of(settings: Settings) -> PrometheusClient:
         window_s=settings.scrape_window_s,
         node_label=settings.node_label,
         timeout_s=_PROMETHEUS_S,
-        limits=AnswerLimits(settings.answer_max_bytes, settings.answer_max_series),
+        limits=QueryLimits(settings.answer_max_bytes, settings.answer_max_series),
         asker=Asker(
             settings.prometheus_headers,
             settings.prometheus_tenant_header,
@@ -83,7 +89,7 @@ class Operator:
 
     def __init__(self, settings: Settings, access: ApiAccess, clock: Clock) -> None:
         self._settings, self._access, self._clock = settings, access, clock
-        self._metrics = OperatorMetrics()
+        self._metrics = all_metrics()
         self._client = KubeClient(access, user_agent="tiphys-operator")
         options = LeaseOptions(
             settings.namespace, settings.lease_name, settings.identity, settings.lease_duration_s, settings.renew_s, settings.retry_s
@@ -107,7 +113,7 @@ class Operator:
         self._prometheus: PrometheusClient | None = None
         if settings.prometheus_url:
             self._prometheus = prometheus_of(settings)
-        self._transitions = TransitionLog()
+        self._transitions, self._records = TransitionLog(), make_records()
         self._authority = TrustedAuthority(settings.status_ca_file)
         self._certificates: ServerCertificates | None = None
         if settings.status_tls_cert_file is not None and settings.status_tls_key_file is not None:
@@ -138,7 +144,7 @@ class Operator:
         return Lease(self._client, options, self._clock, on_error=lambda _: self._metrics.error(ErrorReason.LEASE))
 
     async def run(self) -> int:
-        """Until SIGTERM or SIGINT (0), or until it must not go on (the exit code says why)."""
+        """The process runs until SIGTERM or SIGINT (exit code 0), or until it must not go on (another code says why)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -158,12 +164,13 @@ class Operator:
                     self._transitions,
                     self._settings.token_file,
                     transitions_token_file=self._settings.transitions_token_file,
-                    bounds=Bounds(
+                    bounds=ListenerBounds(
                         self._settings.max_connections,
                         self._settings.max_connections_per_peer,
                         self._settings.status_requests_per_second,
                     ),
                     certificates=self._certificates,
+                    records=self._records,
                 )
             )
             with contextlib.suppress(TimeoutError):
@@ -198,8 +205,9 @@ class Operator:
         guard = self._metrics.objects
         learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir, guard)
         writer = Writer(self._client, self._leadership, self._metrics, self._clock)
+        watch = ClusterWatch(self._client, self._clock, self._metrics, self._health.loops, {SCALING} if self._settings.scaling else ())
         checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
-        selection = SelectionLoop(
+        selection = SelectionController(
             self._client,
             writer,
             checkpoint,
@@ -210,8 +218,11 @@ class Operator:
             scheduler_name=self._settings.scheduler_name,
             prometheus=self._prometheus,
             beats=self._health.loops,
+            models=ServedModels(self._client, self._settings.namespace, self._settings.models_dir, self._clock, "selection"),
+            records=self._records,
+            watch=watch,
         )
-        reconciler = Reconciler(
+        reconciler = PlacementController(
             Observer(
                 self._client,
                 shelf,
@@ -220,8 +231,7 @@ class Operator:
                 self._settings.scheduler_name,
                 self._clock,
                 guard,
-                # a little less than a resync, so that every resync counts anew
-                pods_for_s=0.9 * self._settings.resync_s,
+                watch,
             ),
             writer,
             self._reader,
@@ -244,7 +254,7 @@ class Operator:
         }
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
-            scaling = ScalingLoop(
+            scaling = ScalingController(
                 self._client,
                 writer,
                 self._metrics,
@@ -252,14 +262,16 @@ class Operator:
                 agents,
                 self._transitions,
                 self._prometheus,
-                self._settings.reach,
+                reach_of(self._settings),
                 self._intent_keys,
                 beats=self._health.loops,
+                records=self._records,
+                watch=watch,
             )
             working.add(asyncio.create_task(scaling.run(), name="scaling"))
         if self._settings.binding:
             options = binding_options(self._settings, self._access.server, self._authority)
-            binding = BindingLoop(self._client, writer, self._metrics, self._clock, options, self._health.loops)
+            binding = StreamsController(self._client, writer, self._metrics, self._clock, options, self._health.loops)
             working.add(asyncio.create_task(binding.run(), name="binding"))
         if self._reader is not None:
             pulling = self._reader.run(min(_PULL_S, self._settings.resync_s))
@@ -268,6 +280,7 @@ class Operator:
             await asyncio.wait({stopping, holding, *working}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancelled(working)  # writing ends before the Lease is given back
+            await watch.close()
             await _cancelled([holding])
         if stopping.done():
             return 0
@@ -290,13 +303,13 @@ class Operator:
         log.error("a part failed that never should", extra={"fields": fields}, exc_info=error)
         return EXIT_FAILED
 
-    async def _reconcile(self, reconciler: Reconciler) -> None:
+    async def _reconcile(self, reconciler: PlacementController) -> None:
         if self._reader is not None:
             # a first round that does not know yet which models serve might report a degradation that is none
             await self._reader.first_pull(_FIRST_PULL_S)
         await reconciler.run()
 
-    async def _watch(self, reconciler: Reconciler) -> None:
+    async def _watch(self, reconciler: PlacementController) -> None:
         """kopf, made anew after a pause whenever it ends: it does so for any refusal but "later", and reconciling goes on without it."""
         backoff = Backoff(_WATCH_AGAIN_S, _WATCH_AGAIN_MAX_S)
         seen = SeenVersions(self._clock)
@@ -311,7 +324,7 @@ class Operator:
             log.warning("the watch ended and is made again", extra={"fields": fields})
             await asyncio.sleep(pause_s)
 
-    async def _watch_once(self, reconciler: Reconciler, seen: SeenVersions) -> BaseException | None:
+    async def _watch_once(self, reconciler: PlacementController, seen: SeenVersions) -> BaseException | None:
         """Why kopf ended. It starts as soon as it can work: it would end for a missing CRD or verb, and we would not know why."""
         while not await self._watchable():  # noqa: ASYNC110 - others grant and install
             await asyncio.sleep(_CRD_AGAIN_S)
@@ -322,7 +335,7 @@ class Operator:
             if seen.event(kind, obj):
                 reconciler.wake()
 
-        watch = PolicyWatch(self._access, asyncio.get_running_loop(), deliver)
+        watch = KopfWatch(self._access, asyncio.get_running_loop(), deliver)
         watch.start()
         try:
             await asyncio.wait({watch.ended})
@@ -353,7 +366,7 @@ class Operator:
                 await self._permissions.check_softly()
 
 
-async def _watch_models(shelf: ModelShelf, reconciler: Reconciler, guard: ObjectGuard, beats: Heartbeats) -> None:
+async def _watch_models(shelf: ModelShelf, reconciler: PlacementController, guard: ObjectGuard, beats: Heartbeats) -> None:
     """Wake the loop when an artifact comes, changes or goes."""
     beats.expect("mounted-models", _MODELS_LATE_S)
     former: object = None

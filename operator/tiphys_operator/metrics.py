@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import get_args
+from typing import Any, TypeVar, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -13,11 +13,15 @@ from prometheus_client.registry import Collector
 from tiphys_models.api.reasons import ChoiceReason
 from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.api.selection import CANDIDATES
-from tiphys_models.domain.heartbeats import Heartbeats
+from tiphys_models.base.heartbeats import Heartbeats
+from tiphys_models.placement.registry import REGISTRY as PLACEMENT
+from tiphys_models.scaling.registry import REGISTRY as AGENTS
+from tiphys_models.seats.faults import FaultCollector
+from tiphys_models.seats.metrics import SeatMetrics
+from tiphys_models.selection.planners.registry import REGISTRY as PLANNERS
+from tiphys_models.selection.selectors.registry import REGISTRY as SELECTORS
 from tiphys_models.serving.certificates import HANDSHAKE_FAILURES
-from tiphys_operator.binding.metrics import BindingMetrics
-from tiphys_operator.guard import ObjectGuard
-from tiphys_operator.scaling.metrics import ScalingMetrics
+from tiphys_operator.object_guard import ObjectGuard
 
 READY_STATES = ("True", "False", "Unknown")
 MODES = (*get_args(Mode), "Invalid")
@@ -46,11 +50,16 @@ class SelectionError(StrEnum):
     PROMETHEUS = "prometheus-failed"
 
 
+Part = TypeVar("Part")
+
+
 class OperatorMetrics:
     """One process's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(FaultCollector("operator", (PLACEMENT, PLANNERS, SELECTORS, AGENTS)))
+        self._parts: dict[Callable[[CollectorRegistry], Any], Any] = {}
         r = self.registry
         self.leader = Gauge("tiphys_operator_leader", "1 while this process holds the Lease.", registry=r)
         self.other_release = Gauge(
@@ -116,8 +125,7 @@ class OperatorMetrics:
             self.selection_intervals.labels(choice)
         for failure in SelectionError:
             self.selection_errors.labels(failure)
-        self.scaling = ScalingMetrics(r)
-        self.binding = BindingMetrics(r)
+        self.selection_seat = SeatMetrics("operator", "selection", (), "weighted costs of pods, as the mean of an interval's", r)
         self.active_candidates(())
         for result in ("success", "error"):
             self.reconciles.labels(result)
@@ -127,6 +135,12 @@ class OperatorMetrics:
             self.writes.labels(kind)
         self.count_policies({})
 
+    def part(self, make: Callable[[CollectorRegistry], Part]) -> Part:
+        """The metrics of one system, in the same registry; made once, whoever asks first."""
+        if make not in self._parts:
+            self._parts[make] = make(self.registry)
+        return cast("Part", self._parts[make])
+
     def count_policies(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Set all combinations of mode and Ready."""
         for mode in MODES:
@@ -134,24 +148,24 @@ class OperatorMetrics:
                 self.policies.labels(mode, ready).set(counts.get((mode, ready), 0))
 
     def show_loops(self, beats: Heartbeats) -> None:
-        """From now on, tell when each of these loops last did its work."""
+        """Metrics show, from now on, how long ago each of these loops last did its work."""
         self._ages.beats = beats
 
     def active_candidates(self, active: Sequence[str]) -> None:
         """Count all candidates anew."""
-        for name in CANDIDATES:
+        for name in (*CANDIDATES, *PLANNERS.foreign, *PLACEMENT.foreign):
             self.selection_active.labels(name).set(active.count(name))
 
     def selection_error(self, reason: SelectionError) -> None:
-        """Count one."""
+        """The counter of selection errors with this reason grows by one."""
         self.selection_errors.labels(reason).inc()
 
     def error(self, reason: ErrorReason) -> None:
-        """Count one."""
+        """The counter of errors with this reason grows by one."""
         self.errors.labels(reason).inc()
 
     def render(self) -> bytes:
-        """The text format."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tiphys_models.clients.prometheus_settings import HeaderName, Headers, Labels, OfNamespace
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_operator.binding.addresses import networks_of
-from tiphys_operator.scaling.reach import Reach
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.prometheus_settings import HeaderName, Headers, Labels, OfNamespace
+from tiphys_operator.networks import networks_of
 
 PREFIX = "TIPHYS_OPERATOR_"
 
@@ -34,7 +33,7 @@ Cidrs = Annotated[str, AfterValidator(_cidrs)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_empty_is_none)]
 Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Names = Annotated[frozenset[Namespace], NoDecode, BeforeValidator(_names)]
-"""With commas, not as JSON."""
+"""Namespaces separated by commas, instead of pydantic's JSON."""
 
 
 class Settings(BaseSettings):
@@ -141,17 +140,12 @@ class Settings(BaseSettings):
 
     @property
     def sent_token_file(self) -> Path | None:
-        """Whose token we show to extenders and binders."""
+        """The file with the token that the operator sends to extenders and binders."""
         return self.decisions_token_file or self.token_file
 
     @property
-    def reach(self) -> Reach:
-        """Where ScalingPolicies are obeyed."""
-        return Reach(self.namespace, self.scaling_namespaces, self.scaling_excluded_namespaces)
-
-    @property
     def binder_urls(self) -> tuple[str, ...]:
-        """One by one."""
+        """The addresses in `binder_url`, one by one."""
         return tuple(url.rstrip("/") for url in self.binder_url.split(",") if url)
 
     @property
@@ -161,7 +155,7 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """From the environment; InvalidInput names the variable that is wrong."""
+    """The settings from environment variables; InvalidInput names the variable that is wrong."""
     try:
         return Settings()
     except ValidationError as error:

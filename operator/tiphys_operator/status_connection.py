@@ -8,14 +8,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from aiohttp.web_protocol import RequestHandler
 
-from tiphys_models.serving.bounds import ANSWER_LIMIT_S, HEADERS, IDLE_LIMIT_S, RECEIPT_LIMIT_S, REFUSALS, Slot, refusal
+from tiphys_models.serving.bounds import HEADERS, IDLE_LIMIT_S, RECEIPT_LIMIT_S, REFUSALS, Overdue, Patience, Slot, refusal
 from tiphys_operator.metrics import OperatorMetrics
 
 
 class StatusConnection(RequestHandler):
     """One peer of the status listener."""
 
-    __slots__ = ("_idle_s", "_metrics", "_own_loop", "_since_s", "_unread_s", "slot")
+    __slots__ = ("_metrics", "_own_loop", "_patience", "slot")
 
     def __init__(self, server: web.Server, metrics: OperatorMetrics) -> None:
         loop = asyncio.get_running_loop()
@@ -29,9 +29,7 @@ class StatusConnection(RequestHandler):
         )
         self.slot: Slot | None = None
         self._metrics, self._own_loop = metrics, loop
-        self._since_s: float | None = None
-        self._idle_s = loop.time()
-        self._unread_s: float | None = None
+        self._patience = Patience(loop.time())
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
@@ -40,14 +38,13 @@ class StatusConnection(RequestHandler):
             self.slot.leave()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes."""
-        if self._since_s is None:
-            self._since_s = self._own_loop.time()
+        """Bytes arrive; the time that the peer has for its whole request starts with the first ones."""
+        self._patience.began(self._own_loop.time())
         super().data_received(data)
 
     def begun(self) -> bool:
         """The head of a request is whole. Whether the peer may ask now."""
-        self._since_s, self._idle_s = None, self._own_loop.time()
+        self._patience.complete(self._own_loop.time())
         return self.slot is None or self.slot.spend()
 
     def check(self, now_s: float) -> None:
@@ -55,22 +52,18 @@ class StatusConnection(RequestHandler):
         transport = self.transport
         if transport is None:
             return
-        if transport.is_closing() or transport.get_write_buffer_size():
-            if self._unread_s is None:
-                self._unread_s = now_s
-            elif now_s - self._unread_s > ANSWER_LIMIT_S:
+        match self._patience.overdue(now_s, unread=bool(transport.is_closing() or transport.get_write_buffer_size())):
+            case Overdue.ANSWER_TAKEN:
                 self.abort()
-            return
-        self._unread_s = None
-        if self._since_s is not None and now_s - self._since_s >= RECEIPT_LIMIT_S:
-            self._metrics.status_refused[REFUSALS[408]].inc()
-            transport.write(refusal(408))
-            self.force_close()
-        elif now_s - self._idle_s > IDLE_LIMIT_S:
-            self.force_close()
+            case Overdue.REQUEST:
+                self._metrics.status_refused[REFUSALS[408]].inc()
+                transport.write(refusal(408))
+                self.force_close()
+            case Overdue.ANYTHING:
+                self.force_close()
 
     def abort(self) -> None:
-        """Hang up now."""
+        """The connection is closed now, without sending what is left."""
         if self.transport is not None:
             self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz`, `/readyz`, and with the token `/v1/scaling/transitions`."""
+"""`/metrics`, `/healthz`, `/readyz`, and with the token `/decisions`, `/explain/…` and `/v1/scaling/transitions`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Self
 
 from aiohttp import web
 
-from tiphys_models.api.scaling_transition import PAGE_MAX, TRANSITIONS_PATH
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.scaling.transition import PAGE_MAX, TRANSITIONS_PATH
+from tiphys_models.seats.pages import page_of
 from tiphys_models.serving.acceptor import Acceptor
 from tiphys_models.serving.bearer import BearerTokens
-from tiphys_models.serving.bounds import HEAD_BYTES, REFUSALS, Bounds, Peers
+from tiphys_models.serving.bounds import HEAD_BYTES, REFUSALS, ListenerBounds, Peers
 from tiphys_models.serving.certificates import HandshakeFailures, ServerCertificates
 from tiphys_models.serving.exposition import Exposition
-from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.records import DECISIONS_PATH, EXPLAIN_PATH, Records, explained, make_records
+from tiphys_operator.runtime.health import Health
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.status_connection import StatusConnection, bounded
 
@@ -39,9 +42,11 @@ class StatusServer:
         token_file: Path | None,
         *,
         transitions_token_file: Path | None = None,
-        bounds: Bounds = Bounds(per_second=100.0),  # noqa: B008 - it is frozen
+        bounds: ListenerBounds = ListenerBounds(per_second=100.0),  # noqa: B008 - it is frozen
         certificates: ServerCertificates | None = None,
+        records: Records | None = None,
     ) -> None:
+        self._records = records if records is not None else make_records()
         self.port = port
         self._host, self._health, self._metrics, self._transitions = host, health, metrics, transitions
         self._tokens = BearerTokens(
@@ -58,6 +63,8 @@ class StatusServer:
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get(TRANSITIONS_PATH, self._show_transitions),
+                web.get(DECISIONS_PATH, self._show_decisions),
+                web.get(EXPLAIN_PATH, self._explain),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -112,6 +119,22 @@ class StatusServer:
             return web.Response(status=400, text=f"after is a whole number from 0 on, limit one from 1 to {PAGE_MAX}\n")
         page = self._transitions.page(after, limit, request.query.get("policy", ""))
         return web.Response(body=page, content_type="application/json")
+
+    async def _show_decisions(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request.headers.get("Authorization", "")):
+            return refusal
+        try:
+            page = page_of(self._records, request.query.get("after", ""), request.query.get("limit", ""))
+        except InvalidInput as error:
+            return web.Response(status=400, text=f"{error}\n")
+        return web.Response(body=page, content_type="application/json")
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request.headers.get("Authorization", "")):
+            return refusal
+        asked = request.match_info
+        found = explained(self._records, asked["kind"], asked["namespace"], asked["name"])
+        return web.Response(body=found, content_type="application/json")
 
     def _refusal(self, authorization: str) -> web.Response | None:
         refused = self._tokens.refusal(authorization)

@@ -8,11 +8,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from tiphys_models.clients.access import ApiAccess, find_access
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.unroute import ROUTING_NAME, UnrouteReport, unroute
-from tiphys_models.domain.errors import InvalidInput, Unavailable
-from tiphys_models.logs import set_up
+from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.kube.access import ApiAccess, find_access
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.unroute import ROUTING_NAME, UnrouteReport, unroute
+from tiphys_models.serving.logs import set_up
 
 log = logging.getLogger("tiphys_operator.unroute")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tiphys_cli.tools.programs import ToolError
-from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_testbed.tools.programs import ToolError
+from tiphys_testbed.tools.toolbox import Toolbox
 
 PROGRAMS = ("helm", "promtool")
 

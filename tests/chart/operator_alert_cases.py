@@ -199,9 +199,9 @@ OPERATOR_CASES: dict[str, Case] = {
         {"site": "shop/far"},
     ),
     "TiphysBinderSilent": Case(
-        {f'tiphys_operator_binding_policies{{{OP},mode="Active",ready="Unknown"}}': "1x60"},
+        {f'tiphys_operator_binding_policies{{{OP},mode="Canary",ready="Unknown"}}': "1x60"},
         "20m",
-        "1 StreamPolicies in mode Active have no active binder that the operator hears of.",
+        "1 StreamPolicies have no active binder that the operator hears of.",
         {
             f'tiphys_operator_binding_policies{{{OP},mode="Active",ready="True"}}': "1x60",
             f'tiphys_operator_binding_policies{{{OP},mode="Off",ready="Unknown"}}': "1x60",

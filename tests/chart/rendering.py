@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_testbed.tools.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tiphys"

@@ -6,15 +6,15 @@ import pytest
 
 from tests.chart.rendering import HelmRefusedError, Manifest, render, render_mode, values_of, with_value
 from tests.chart.test_pods import containers, environment, process_of
-from tiphys_extender.binder.settings import BinderSettings
-from tiphys_extender.binder.tenants import _File
+from tiphys_extender.binder_settings import BinderSettings
+from tiphys_extender.serve.tenants import _File
 from tiphys_extender.settings import Settings as ExtenderSettings
 from tiphys_extender.streams.tokens import _File as _Keys
 
 BINDERS = ("binder", "binder-insecure")
 
 
-def test_there_is_none_by_default() -> None:
+def test_there_is_no_binder_by_default() -> None:
     assert [item["metadata"]["name"] for item in render().objects if "binder" in item["metadata"]["name"]] == []
 
 
@@ -40,7 +40,7 @@ def test_it_decides_under_the_limits_and_with_the_models_of_the_extender() -> No
     assert "/models" in mounts
 
 
-def test_there_are_never_two_that_reserve_unknown_to_each_other() -> None:
+def test_there_is_never_a_second_binder_that_reserves_capacity() -> None:
     spec = render_mode("binder").one("Deployment", "tiphys-binder")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     assert [

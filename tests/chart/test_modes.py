@@ -21,7 +21,7 @@ from tests.chart.rendering import (
     run_helm,
     values_of,
 )
-from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_testbed.tools.toolbox import Toolbox
 
 SNAPSHOT = Path(__file__).parent / "default-render.yaml"
 CLUSTER_KINDS = {
@@ -133,7 +133,11 @@ def test_selectors_match_the_pods_they_mean(mode: str) -> None:
     for kind in ("PodDisruptionBudget", "NetworkPolicy"):
         for item in rendered.of(kind):
             selector = item["spec"].get("podSelector") or item["spec"]["selector"]
-            wanted = set() if item["metadata"]["name"] in ("tiphys-unroute", "tiphys-trainer") else {item["metadata"]["name"]}
+            wanted = (
+                set()
+                if item["metadata"]["name"] in ("tiphys-unroute", "tiphys-weights-check", "tiphys-trainer")
+                else {item["metadata"]["name"]}
+            )
             assert selected(selector["matchLabels"]) == wanted
 
 

@@ -166,16 +166,37 @@ def test_network_policies_open_what_is_needed() -> None:
     assert open_ports(policies["tiphys-scheduler"], "ingress") == {8080, 10259}  # the hot path is loopback
     assert open_ports(policies["tiphys-scheduler"], "egress") == {53, 443, 6443, 8443, 9090}
     assert open_ports(policies["tiphys-operator"], "egress") == {53, 443, 6443, 8443, 8080, 9090}
-    assert policies["tiphys-unroute"]["ingress"] == []
+    assert policies["tiphys-unroute"]["ingress"] == policies["tiphys-weights-check"]["ingress"] == []
     alone = {item["metadata"]["name"]: item["spec"] for item in render_mode("mtls-service").of("NetworkPolicy")}
     (hot_path,) = [rule for rule in alone["tiphys-extender"]["ingress"] if {"port": 8443, "protocol": "TCP"} in rule["ports"]]
     assert hot_path["from"] == [{"ipBlock": {"cidr": "192.168.0.0/24"}}]
 
 
-def test_the_hook_runs_before_uninstall_and_cleans_up() -> None:
-    hooks = [item for item in render().objects if HOOK in item["metadata"].get("annotations", {})]
+def hooks_of(moment: str, values: Manifest | None = None) -> list[Manifest]:
+    return [item for item in render(values).objects if item["metadata"].get("annotations", {}).get(HOOK) == moment]
+
+
+def test_hooks_run_before_an_upgrade_and_before_an_uninstall_only() -> None:
+    moments = {item["metadata"].get("annotations", {}).get(HOOK) for item in render().objects}
+    assert moments == {None, "pre-delete", "pre-upgrade"}
+
+
+def test_the_hook_before_an_upgrade_reads_and_can_be_left_out() -> None:
+    hooks = {item["kind"]: item for item in hooks_of("pre-upgrade")}
+    assert set(hooks) == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    assert {verb for rule in hooks["ClusterRole"]["rules"] for verb in rule["verbs"]} == {"list"}
+    weights = {kind: int(item["metadata"]["annotations"]["helm.sh/hook-weight"]) for kind, item in hooks.items()}
+    assert weights["ServiceAccount"] <= weights["ClusterRole"] < weights["ClusterRoleBinding"] < weights["Job"]
+    (container,) = hooks["Job"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "tiphys_operator.needed", "--namespace=tiphys-system"]
+    assert hooks["Job"]["spec"]["activeDeadlineSeconds"] == 120
+    assert "hook-succeeded" not in hooks["Job"]["metadata"]["annotations"]["helm.sh/hook-delete-policy"], "its log is read afterwards"
+    assert hooks_of("pre-upgrade", {"weightsCheck": {"enabled": False}}) == []
+
+
+def test_the_hook_before_uninstall_cleans_up() -> None:
+    hooks = hooks_of("pre-delete")
     assert {item["kind"] for item in hooks} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
-    assert {item["metadata"]["annotations"][HOOK] for item in hooks} == {"pre-delete"}
     weights = {item["kind"]: int(item["metadata"]["annotations"]["helm.sh/hook-weight"]) for item in hooks}
     assert weights["ServiceAccount"] <= weights["ClusterRole"] < weights["ClusterRoleBinding"] < weights["Job"]
     (job,) = [item for item in hooks if item["kind"] == "Job"]

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,15 @@ from tests.chart.extender_alert_cases import EXTENDER_CASES
 from tests.chart.operator_alert_cases import OPERATOR_CASES
 from tests.chart.rendering import ROOT
 from tiphys_cli.observability.__main__ import main
-from tiphys_cli.observability.alerts import alerts, rule_file
-from tiphys_cli.observability.binding import binding
-from tiphys_cli.observability.dashboards import placement
+from tiphys_cli.observability.dashboards import DASHBOARDS, render
 from tiphys_cli.observability.generate import files, stale
-from tiphys_cli.observability.runbooks import ENTRIES, runbook
-from tiphys_cli.observability.scaling import scaling
-from tiphys_cli.tools.toolbox import Toolbox
+from tiphys_cli.observability.rules import alerts, rule_file
+from tiphys_cli.observability.runbooks import runbook
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.metrics import Metrics as ExtenderMetrics
-from tiphys_operator.metrics import OperatorMetrics
+from tiphys_extender.serve.metrics import Metrics as ExtenderMetrics
+from tiphys_models.seats.record import System
+from tiphys_operator.all_metrics import all_metrics
+from tiphys_testbed.tools.toolbox import Toolbox
 
 PROMTOOL_DEADLINE_S = 30.0
 CASES: dict[str, Case] = EXTENDER_CASES | OPERATOR_CASES
@@ -71,12 +70,13 @@ def test_rules_are_valid() -> None:
 
 def test_every_alert_has_a_case_and_a_runbook() -> None:
     names = {alert.name for alert in alerts()}
-    assert names == CASES.keys() == ENTRIES.keys()
+    assert names == CASES.keys()
     page = runbook()
     for alert in alerts():
         assert alert.name.startswith("Tiphys")
         assert f"## {alert.name}\n" in page
         assert alert.rule()["annotations"]["runbook_url"].endswith(f"#{alert.name.lower()}")
+    assert all(alert.meaning and alert.impact and alert.diagnosis and alert.mitigation for alert in alerts())
     assert page.count("**Meaning.**") == page.count("**Impact.**") == page.count("**Mitigation.**") == len(names)
 
 
@@ -146,11 +146,16 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    return [panel for dashboard in (placement(), scaling(), binding()) for panel in dashboard["panels"] if panel["type"] != "row"]
+    return [
+        panel
+        for dashboard in (render("placement"), render("scaling"), render("streams"))
+        for panel in dashboard["panels"]
+        if panel["type"] != "row"
+    ]
 
 
 def test_every_query_asks_for_metrics_that_exist() -> None:
-    exported = generate_latest(ExtenderMetrics().registry) + generate_latest(BinderMetrics().registry) + OperatorMetrics().render()
+    exported = generate_latest(ExtenderMetrics().registry) + generate_latest(BinderMetrics().registry) + all_metrics().render()
     known = set(re.findall(r"^(\w+)[{ ]", exported.decode(), re.MULTILINE)) | FOREIGN.keys()
     # No model is loaded and no site known: metrics with labels of their own have no sample yet.
     known |= set(re.findall(r"^# TYPE (\w+) (?:gauge|counter)$", exported.decode(), re.MULTILINE))
@@ -162,7 +167,7 @@ def test_every_query_asks_for_metrics_that_exist() -> None:
 
 
 def test_label_values_in_queries_are_ones_that_exist() -> None:
-    exported = (generate_latest(ExtenderMetrics().registry) + OperatorMetrics().render()).decode()
+    exported = (generate_latest(ExtenderMetrics().registry) + all_metrics().render()).decode()
     for where, expr in expressions():
         for metric, label, values in re.findall(
             r'(tiphys_(?:extender|operator)_\w+)\{[^}]*?(reason|outcome|kind|code|le)(?:=|=~|!~)"([^"]+)"', expr
@@ -190,12 +195,12 @@ def test_panels_are_valid_promql(tmp_path: Path) -> None:
 
 
 def test_panels_are_described_have_units_and_choose_their_source() -> None:
-    dashboard = placement()
+    dashboard = render("placement")
     assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["datasource", "job", "operator_job"]
-    assert [variable["name"] for variable in scaling()["templating"]["list"]] == ["datasource", "operator_job"]
-    assert [variable["name"] for variable in binding()["templating"]["list"]] == ["datasource", "binder_job", "operator_job"]
+    assert [variable["name"] for variable in render("scaling")["templating"]["list"]] == ["datasource", "operator_job"]
+    assert [variable["name"] for variable in render("streams")["templating"]["list"]] == ["datasource", "binder_job", "operator_job"]
     assert len(panels()) >= 30
-    for each in (dashboard, scaling(), binding()):
+    for each in (dashboard, render("scaling"), render("streams")):
         assert len({panel["id"] for panel in each["panels"]}) == len(each["panels"])
     assert len({panel["title"] for panel in panels()}) == len(panels())
     for panel in panels():
@@ -207,10 +212,22 @@ def test_panels_are_described_have_units_and_choose_their_source() -> None:
                 assert not re.search(r"rate\([^)]*\[\d", target["expr"]), panel["title"]
 
 
-@pytest.mark.parametrize("dashboard", [placement, scaling, binding])
-def test_panels_do_not_overlap(dashboard: Callable[[], dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("system", "dashboard"), [("placement", "placement"), ("selection", "placement"), ("scaling", "scaling"), ("streams", "streams")]
+)
+def test_every_system_shows_who_answered_why_and_what_the_other_one_would_have_said(system: System, dashboard: str) -> None:
+    row = [
+        panel["title"].partition(": ")[2] for panel in render(dashboard)["panels"] if panel["title"].startswith(f"{system.capitalize()}: ")
+    ]
+    compared = [] if system == "placement" else ["groups compared"]
+    wanted = ["answers by turn", "fallbacks by reason", "share of fallbacks", "rule against learned decider", *compared, "age of weights"]
+    assert row == wanted
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_panels_do_not_overlap(dashboard: str) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
+    for panel in render(dashboard)["panels"]:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
         assert place["x"] + place["w"] <= 24
@@ -219,5 +236,5 @@ def test_panels_do_not_overlap(dashboard: Callable[[], dict[str, Any]]) -> None:
 
 
 def test_the_dashboards_in_the_chart_are_plain_json() -> None:
-    for name, dashboard in (("placement", placement()), ("scaling", scaling()), ("binding", binding())):
+    for name, dashboard in (("placement", render("placement")), ("scaling", render("scaling")), ("binding", render("streams"))):
         assert json.loads((ROOT / "helm" / "tiphys" / "dashboards" / f"{name}.json").read_text(encoding="utf-8")) == dashboard

@@ -8,7 +8,7 @@ from tests.chart.rendering import MODES, HelmRefusedError, Manifest, render, ren
 from tiphys_models.api import scaling_policy
 from tiphys_models.api.resources import RESOURCES
 from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION
-from tiphys_operator.permissions import wanted as permissions
+from tiphys_operator.runtime.permissions import wanted as permissions
 
 Right = tuple[str, str, str, tuple[str, ...]]
 """Group, resource, verb, names ("any" if empty)."""
@@ -43,6 +43,15 @@ ACTS = (
     | rights("keda.sh", "scaledobjects", ("list",))
 )
 """What it does to workloads: everywhere, or in the namespaces that are named."""
+KNOWS = (
+    rights("apps", "deployments", READ)
+    | rights("apps", "statefulsets", READ)
+    | rights("", "resourcequotas", ("watch",))
+    | rights("autoscaling", "horizontalpodautoscalers", ("watch",))
+    | rights("autoscaling.k8s.io", "verticalpodautoscalers", ("watch",))
+    | rights("keda.sh", "scaledobjects", ("watch",))
+)
+"""What spares each window its questions: only where all namespaces may be scaled."""
 BINDING = rights("discovery.k8s.io", "endpointslices", READ).union(
     *(
         rights("tiphys.io", kind, READ) | rights("tiphys.io", f"{kind}/status", ("patch",))
@@ -105,6 +114,9 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | {("apps", kind, "list", ()) for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")}
         | {("batch", kind, "list", ()) for kind in ("jobs", "cronjobs")}
     ),
+    ("ClusterRole", "tiphys-weights-check"): {
+        ("tiphys.io", kind, "list", ()) for kind in ("schedulingpolicies", "scalingpolicies", "streampolicies", "learnedmodels")
+    },
 }
 
 BINDINGS = {
@@ -124,6 +136,7 @@ BINDINGS = {
     ("tiphys-scheduler-authentication-reader", "Role", "extension-apiserver-authentication-reader"),
     ("tiphys-trainer", "Role", "tiphys-trainer"),
     ("tiphys-unroute", "ClusterRole", "tiphys-unroute"),
+    ("tiphys-weights-check", "ClusterRole", "tiphys-weights-check"),
 }
 
 
@@ -148,7 +161,7 @@ def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
                 allowed = {(group, resource, verb, ("combined-trained",) if names else ()) for group, resource, verb, names in allowed}
             if (kind, name) == ("ClusterRole", "tiphys-operator"):
                 allowed = allowed | (SCALING if mode != "no-scaling" else set()) | (BINDING if mode != "no-binding" else set())
-                allowed = allowed | (ACTS if mode not in ("no-scaling", "scaling-namespaces") else set())
+                allowed = allowed | (ACTS | KNOWS if mode not in ("no-scaling", "scaling-namespaces") else set())
             assert found - allowed == set(), f"{kind} {name} grants more"
             assert allowed - found == set(), f"{kind} {name} grants less"
 
@@ -295,7 +308,7 @@ def test_editors_may_resize_pods_unless_told_otherwise() -> None:
 
 def test_where_namespaces_are_named_the_operator_has_rights_on_workloads_in_no_others() -> None:
     rendered = render_mode("scaling-namespaces")
-    assert not granted(rendered.one("ClusterRole", "tiphys-operator")) & ACTS
+    assert not granted(rendered.one("ClusterRole", "tiphys-operator")) & (ACTS | KNOWS)
     assert {role["metadata"]["namespace"] for role in rendered.of("Role") if granted(role) & ACTS} == {"shop", "bank"}
     env = {
         e["name"]: e.get("value") for e in rendered.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]

@@ -76,7 +76,7 @@ def test_schema_and_values_name_the_same_things() -> None:
     assert written == described
 
 
-def test_everything_is_described_and_closed() -> None:
+def test_every_section_of_the_values_schema_has_a_description_and_refuses_unknown_keys() -> None:
     for path, schema in sections(SCHEMA):
         assert len(schema["description"]) > 5, path
         if "properties" in schema:

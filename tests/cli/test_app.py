@@ -46,6 +46,6 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 def test_a_command_imports_only_its_own_part() -> None:
     code = "import sys; from typer.testing import CliRunner; from tiphys_cli.app import app; CliRunner().invoke(app, ['tools', '--help']); "
-    code += "print(sorted(m for m in ('tiphys_cli.demo.commands', 'cryptography', 'kubernetes', 'torch') if m in sys.modules))"
+    code += "print(sorted(m for m in ('tiphys_testbed.demo.commands', 'cryptography', 'kubernetes', 'torch') if m in sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert answer.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tiphys_cli.app import app
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 QUOTED = "<!-- bench:run -->\nfigures\n<!-- /bench -->\n"
 
@@ -28,13 +28,15 @@ def nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object) -> None:
         raise InvalidInput("this would be played")
 
-    for name in DOCS:
-        monkeypatch.setattr(f"tiphys_cli.bench.{name}.run", run)
+    for module in ("tiphys_cli.bench.studies", "tiphys_testbed.bench.binder"):
+        monkeypatch.setattr(f"{module}.run", run)
 
 
 @pytest.mark.usefixtures("nothing_is_played")
 @pytest.mark.parametrize("name", DOCS)
-def test_documents_are_checked_before_anything_is_played(name: str, tmp_path: Path) -> None:
+def test_documents_are_checked_before_anything_is_played(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "AzureLLMInferenceTrace_code.csv").write_text("\n".join(map(str, range(100))))
     root = Path(__file__).parents[2]
     published = [part for path in DOCS[name] for part in ("--docs", str(root / path))]
     result = CliRunner().invoke(app, ["bench", name, *FILES.get(name, ()), *published])

@@ -5,19 +5,8 @@ from typing import Any
 import pytest
 
 from tiphys_cli.support.doctor import claim_holder, covers
-from tiphys_cli.support.findings import (
-    AccessFact,
-    DeploymentFact,
-    ExtenderFact,
-    Facts,
-    Finding,
-    LeaseFact,
-    PolicyFact,
-    ReleasesFact,
-    diagnose,
-    seconds_of,
-    version_of,
-)
+from tiphys_cli.support.facts import AccessFact, DeploymentFact, ExtenderFact, Facts, Finding, LeaseFact, PolicyFact, ReleasesFact
+from tiphys_cli.support.findings import diagnose, seconds_of, version_of
 
 STATE: dict[str, Any] = {
     "ready": True,

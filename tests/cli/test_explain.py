@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tiphys_cli.support.explain import explanation, never_asked, parse_target, profile_line, top_scores
+from tiphys_cli.support.explain import explanation, never_asked, profile_line, top_scores
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 
 
@@ -25,11 +25,6 @@ def record(**changes: Any) -> dict[str, Any]:
         "attempts": [{}],
     }
     return made | changes
-
-
-@pytest.mark.parametrize(("target", "name"), [("pod/a", "a"), ("pods/a", "a"), ("po/a", "a"), ("a", "a"), ("svc/a", ""), ("pod/a/b", "")])
-def test_a_target_names_a_pod_or_nothing(target: str, name: str) -> None:
-    assert parse_target(target) == name
 
 
 def test_a_scored_pod_on_its_best_node_is_explained_by_the_score() -> None:

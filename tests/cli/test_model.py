@@ -12,12 +12,17 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from tiphys_cli.app import app
-from tiphys_cli.model.publishing import Publication, listed, publication, publish
-from tiphys_models.artifacts.shipped import WEIGHTS
-from tiphys_models.artifacts.untrained import write_untrained
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_cli.model.listing import published_rows, shipped_rows
+from tiphys_cli.model.publishing import Publication, publication, publish
+from tiphys_models.api.learned_model import parse_model
+from tiphys_models.artifacts import files
+from tiphys_models.artifacts.files import card_of
+from tiphys_models.artifacts.shipped import TABLE, WEIGHTS, shipped
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.unshipped import Need, Needs
+from tiphys_models.placement.untrained import write_untrained
 
 
 def made_of(tmp_path: Path, seed: int = 0, name: str = "mine") -> Publication:
@@ -35,10 +40,10 @@ def test_a_config_map_is_named_by_what_it_holds_and_never_changes(tmp_path: Path
 
 
 def test_the_shipped_model_brings_its_own_name_and_evidence() -> None:
-    made = publication(WEIGHTS / "faasrank-paper.json", "", "ns", "candidate")
+    made = publication(card_of("faasrank-paper"), "", "ns", "candidate")
     assert made.model["metadata"]["name"] == "faasrank-paper"
     evaluation = made.model["spec"]["evaluation"]
-    card = json.loads((WEIGHTS / "faasrank-paper.json").read_text())
+    card = json.loads(card_of("faasrank-paper").read_text())
     assert (evaluation["metric"], float(evaluation["value"])) == (
         "validation_pct_of_hashing",
         card["training"]["validation_pct_of_hashing"],
@@ -120,7 +125,95 @@ async def test_refusals_of_the_server_are_told(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="does not know the kind LearnedModel"):
             await publish(client, made_of(tmp_path))
         with pytest.raises(InvalidInput, match="does not know the kind LearnedModel"):
-            await listed(client, "ns")
+            await published_rows(client, "ns")
+
+
+NAMED = ("faasrank", "gobi", "lstm-aco", "dqn", "metanet", "scaling-combined", "scaling-q-table", "score", "aset")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_model_of_any_system_is_published_under_its_own_name_and_policy(name: str) -> None:
+    made, line = publication(card_of(name), "", "ns", "candidate"), shipped()[name]
+    assert (made.model["metadata"]["name"], made.model["spec"]["policy"], made.sha256) == (name, line.policy, line.sha256)
+    assert parse_model(dict(made.model)).system == line.system
+
+
+POLICIES: dict[str, list[dict[str, Any]]] = {
+    "schedulingpolicies": [
+        {"metadata": {"name": "place", "namespace": "a"}, "spec": {"mode": "Active", "policy": "faasrank", "selector": {}}},
+        {"metadata": {"name": "off", "namespace": "a"}, "spec": {"mode": "Off", "policy": "faasrank", "selector": {}}},
+        {"metadata": {"name": "odd", "namespace": "a"}, "spec": {"mode": "Sideways"}},
+        {
+            "metadata": {"name": "pick", "namespace": "a"},
+            "spec": {"mode": "Active", "selector": {}, "select": {"by": "dqn", "among": ["gobi", "cost-lean"]}},
+        },
+    ],
+    "streampolicies": [{"metadata": {"name": "s", "namespace": "b"}, "spec": {"accessSite": "x", "mode": "Active", "policy": "score"}}],
+}
+
+
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[dict[str, Any]]:
+    """Rows of `tiphys model list --json` beside a cluster with these policies and one LearnedModel `gobi`."""
+    gobi = {**publication(WEIGHTS / "gobi.json", "", "ns", "active").model, "status": {"servedDigest": "ab" * 32}}
+
+    async def get(self: KubeClient, path: str, *_: Any, **__: Any) -> Any:
+        plural = path.rpartition("/")[2]
+        if plural == "scalingpolicies":
+            raise ApiError(403, "Forbidden", path)
+        return {"items": [gobi] if plural == "learnedmodels" else POLICIES.get(plural, [])}
+
+    monkeypatch.setattr(KubeClient, "get", get)
+    monkeypatch.setattr("tiphys_cli.model.commands.find_access", lambda _: ApiAccess("http://127.0.0.1:1", None))
+    result = CliRunner().invoke(app, ["model", "list", "--json", *options])
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def test_every_model_is_listed_with_its_system_its_source_and_who_decides_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_untrained(tmp_path, "faasrank", np.random.default_rng(0))
+    (tmp_path / "torn.json").write_text("{}")
+    (tmp_path / "torn.safetensors").write_bytes(b"")
+    rows = {(row["name"], row["source"]): row for row in listed(tmp_path, monkeypatch, "--all", "--models-dir", str(tmp_path))}
+    assert {row["system"] for row in rows.values() if row["policy"]} == {"placement", "selection", "scaling", "streams"}
+    users = {key: row["usedBy"] for key, row in rows.items() if row["usedBy"]}
+    assert users == {
+        ("gobi", "LearnedModel"): ["SchedulingPolicy a/pick (Active)"],
+        ("faasrank", "mounted"): ["SchedulingPolicy a/place (Active)"],
+        ("dqn", "shipped"): ["SchedulingPolicy a/pick (Active)"],
+        ("score", "shipped"): ["StreamPolicy b/s (Active)"],
+    }
+    assert rows["torn", "mounted"]["reason"] == "CardInvalid"
+
+
+def test_a_list_for_scripts_holds_published_models_only_unless_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [row["name"] for row in listed(tmp_path, monkeypatch)] == ["gobi"]
+
+
+def test_without_a_cluster_what_ships_is_listed_and_a_script_hears_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, ["model", "list"])
+    assert (shown.exit_code, "metanet" in shown.stdout, "no cluster" in shown.stderr) == (0, True, True)
+    assert CliRunner().invoke(app, ["model", "list", "--json"]).exit_code != 0
+
+
+def test_shipping_tells_what_changed_and_the_second_time_that_nothing_did(tmp_path: Path) -> None:
+    def ship(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["model", "ship", *arguments], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    into = ("--into", str(tmp_path / "volume"))
+    assert "changed gobi.safetensors, gobi.json" in ship(str(WEIGHTS / "gobi.json"), *into)
+    assert "is there already" in ship(str(WEIGHTS / "gobi.json"), *into)
+    before = TABLE.read_bytes()
+    assert "changed" not in ship(str(WEIGHTS)), "what ships is shipped"
+    assert TABLE.read_bytes() == before
+    (tmp_path / "torn.json").write_text("{}")
+    for arguments in ((str(tmp_path / "torn.json"), *into), (str(WEIGHTS / "gobi.json"), "--role", "king", *into)):
+        assert CliRunner().invoke(app, ["model", "ship", *arguments]).exit_code != 0
 
 
 async def test_a_list_says_why_a_model_does_not_serve(tmp_path: Path) -> None:
@@ -130,5 +223,89 @@ async def test_a_list_says_why_a_model_does_not_serve(tmp_path: Path) -> None:
     model = dict(made_of(tmp_path).model)
     cluster.items = [model, model | {"status": {"conditions": [refused]}}, model | {"status": {"conditions": loaded}}]
     async with cluster as client:
-        rows = await listed(client, "ns")
-    assert [row["reason"] for row in rows] == ["no status: is the operator running?", "NotFinite", "Candidate"]
+        rows = await published_rows(client, "ns")
+    assert [row.reason for row in rows] == ["no status: is the operator running?", "NotFinite", "Candidate"]
+
+
+class Sent:
+    """A cluster in the place of the network: what was written, by path."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written: dict[str, Any] = {}
+
+        async def request(client: KubeClient, method: str, path: str, body: Any = None, **_: Any) -> Any:
+            name = f"{path}/{body['metadata']['name']}"
+            if name in self.written:
+                raise ApiError(409, "AlreadyExists", path)
+            self.written[name] = body
+            return body
+
+        async def apply(client: KubeClient, path: str, body: Any, manager: str) -> Any:
+            self.written[path] = body
+            return body
+
+        monkeypatch.setattr(KubeClient, "request", request)
+        monkeypatch.setattr(KubeClient, "apply", apply)
+        monkeypatch.setattr("tiphys_cli.model.commands.find_access", lambda _: ApiAccess("http://127.0.0.1:1", None))
+
+
+@pytest.mark.parametrize("name", ["faasrank-paper", "scaling-q-table", "metanet-paper"])
+def test_a_papers_own_row_is_shipped_into_a_cluster_by_its_name_and_twice_is_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = Sent(monkeypatch)
+    for _ in range(2):
+        result = CliRunner().invoke(app, ["model", "ship", name, "--namespace", "ours"], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.stderr
+        assert f"ours/{name} at stage active" in result.stdout
+    config_map, model = sent.written.values()
+    assert (model["metadata"]["name"], model["spec"]["stage"], model["spec"]["sha256"]) == (name, "active", shipped()[name].sha256)
+    assert model["spec"]["weights"]["configMap"]["name"] == config_map["metadata"]["name"]
+
+
+def test_a_name_that_cannot_be_shipped_says_why_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = Sent(monkeypatch)
+
+    def refused(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["model", "ship", *arguments], env={"COLUMNS": "200"})
+        assert result.exit_code != 0
+        return result.stderr.strip()
+
+    assert "every image carries the weights of gobi" in refused("gobi")
+    assert "are for files" in refused("faasrank-paper", "--into", str(tmp_path))
+    assert "named by its card" in refused("nobodys-name")
+    bed = tmp_path / "weights"
+    bed.mkdir()
+    for suffix in (".json", ".safetensors"):  # of another version than this release's table
+        (bed / f"faasrank-paper{suffix}").write_bytes((WEIGHTS / f"faasrank{suffix}").read_bytes())
+    monkeypatch.setattr(files, "brought", lambda: (bed,))
+    assert "install both of one version" in refused("faasrank-paper")
+    monkeypatch.setattr(files, "brought", tuple)
+    assert refused("faasrank-paper").endswith("pip install tiphys-testbed")
+    assert sent.written == {}
+
+
+def test_rows_of_papers_are_listed_as_not_shipped_though_the_test_bed_is_installed_here() -> None:
+    reasons = {row.name: (row.accepted, row.reason) for row in shipped_rows()}
+    assert {name for name, said in reasons.items() if said == ("False", "WeightsNotShipped")} == {
+        name for name, line in shipped().items() if line.role == "paper"
+    }
+    assert reasons["faasrank"] == ("True", "")
+
+
+def test_who_needs_weights_is_listed_and_a_gap_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Needs((Need("ScalingPolicy a/b", "scaling-q-table"),), ("streampolicies could not be listed: no",))
+
+    async def needs(client: KubeClient, namespace: str) -> Needs:
+        assert namespace == "ours"
+        return found if answers.pop() else Needs((), ())
+
+    answers = [False, True]
+    monkeypatch.setattr("tiphys_cli.model.commands.needed", needs)
+    monkeypatch.setattr("tiphys_cli.model.commands.find_access", lambda _: ApiAccess("http://127.0.0.1:1", None))
+    run = CliRunner()
+    shown = run.invoke(app, ["model", "needed", "-n", "ours"], env={"COLUMNS": "200"})
+    assert ("tiphys model ship scaling-q-table" in shown.stdout, "streampolicies" in shown.stderr) == (True, True)
+    assert run.invoke(app, ["model", "needed", "-n", "ours"]).stdout == "every policy has its weights\n"

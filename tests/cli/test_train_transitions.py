@@ -15,12 +15,12 @@ import trustme
 from tests.operator.api_server import FakeApiServer
 from tests.operator.scaling.test_transition_log import transition
 from tiphys_cli.train.transitions import Pulled, pull, read_file
-from tiphys_models.clients.leases import Lease, LeaseOptions
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.kube.leases import Lease, LeaseOptions
 from tiphys_models.serving.certificates import ServerCertificates
-from tiphys_operator.health import Health
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.runtime.health import Health
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.status_server import StatusServer
 

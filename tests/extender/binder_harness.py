@@ -11,22 +11,23 @@ from typing import Any
 
 from tests.builders import policy_object
 from tests.extender.harness import Connection, connected, listening
-from tiphys_extender.answer import Answerer, AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
-from tiphys_extender.binder.leases import Leases
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.placer import Placer
-from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.requests import PlaceCall, Report, parse
-from tiphys_extender.binder.tenants import Tenant, Tenants
-from tiphys_extender.binder.throttle import Throttle
-from tiphys_extender.decide import World
-from tiphys_extender.decisions import DecisionLog
+from tiphys_extender.calls.leases import Leases
+from tiphys_extender.calls.placer import Placer
+from tiphys_extender.calls.pool import CallPodSink, Pool, pool_nodes
+from tiphys_extender.calls.replies import Replies
+from tiphys_extender.calls.requests import PlaceCall, Report
 from tiphys_extender.model_store import ModelStore
-from tiphys_extender.watches import PolicySink
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.selector import LabelSelector
+from tiphys_extender.placement.answer import Answerer, AnswerLimits
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.objects import policy_objects
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenant, Tenants
+from tiphys_extender.serve.throttle import Throttle
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.selector import LabelSelector
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.serving.bounds import REFUSALS
 
@@ -67,9 +68,9 @@ class Binder:
         self.pool = Pool(LabelSelector.of(POOL))
         self.leases = Leases(lease_s, max_open)
         self.decisions = DecisionLog(1000, self.metrics)
-        self.nodes = PoolNodeSink(self.world, self.pool)
+        self.nodes = pool_nodes(self.world, self.pool)
         self.pods = CallPodSink(self.world, self.decisions, self.clock, self.pool, self.leases)
-        self.policies = PolicySink(self.world, self.metrics)
+        self.policies = policy_objects(self.world, self.metrics)
         for index in range(nodes):
             self.nodes.put(node_object(f"n{index}"))
         for policy in policies:

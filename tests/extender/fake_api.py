@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tiphys_models.clients.access import ApiAccess
+from tiphys_models.kube.access import ApiAccess
 
 
 class FakeApi:
@@ -122,7 +122,8 @@ class FakeApi:
                     request.transport.abort()
                     return answer
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), 0.2)
+                    async with asyncio.timeout(0.2):
+                        await changed.wait()
                     continue
                 await send({"type": "BOOKMARK", "object": {"kind": "X", "metadata": {"resourceVersion": str(max(sent, self.version))}}})
 

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from tests.builders import node, policy_object, read
-from tiphys_extender.answer import Answerer, AnswerLimits
-from tiphys_extender.decide import World
-from tiphys_extender.decisions import DecisionLog
-from tiphys_extender.hot_listener import HotListener, HotRoutes
-from tiphys_extender.http_protocol import BoundedServer, Front, open_listener
-from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
-from tiphys_extender.watches import PolicySink
-from tiphys_models.artifacts.untrained import write_untrained
-from tiphys_models.domain.clock import Clock, ManualClock
+from tiphys_extender.placement.answer import Answerer, AnswerLimits
+from tiphys_extender.placement.decide import World
+from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.hot_listener import HotListener, HotRoutes
+from tiphys_extender.placement.objects import policy_objects
+from tiphys_extender.serve.http_protocol import BoundedServer, Front, open_listener
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_models.base.clock import Clock, ManualClock
 from tiphys_models.placement.state import PlacementState, StateLimits
-from tiphys_models.serving.bounds import Bounds
+from tiphys_models.placement.untrained import write_untrained
+from tiphys_models.serving.bounds import ListenerBounds
 
 ACTIVE = policy_object("active", mode="Active", policy="least-connections")
 
@@ -51,7 +51,7 @@ class Extender:
         self.world.synced = True
         for index in range(nodes):
             self.state.put_node(node(f"n{index}"))
-        self.policies = PolicySink(self.world, self.metrics)
+        self.policies = policy_objects(self.world, self.metrics)
         for policy in policies:
             self.policies.put(policy)
         self.decisions = DecisionLog(capacity, self.metrics)
@@ -170,13 +170,13 @@ async def serving(
     max_body_bytes: int = 2_000_000,
     floor: bool = False,
     tls: Callable[[], ssl.SSLContext] | None = None,
-    bounds: Bounds | None = None,
+    bounds: ListenerBounds | None = None,
 ) -> AsyncGenerator[int, None]:
     """The extender's hot listener on a free port of loopback."""
     hot = HotListener(HotRoutes(extender.answerer, extender.metrics, max_body_bytes=max_body_bytes, expose_floor=floor))
     listener = open_listener("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    hot.start(listener, bounds or Bounds(loopback_is_free=True), tls or (lambda: None))
+    hot.start(listener, bounds or ListenerBounds(loopback_is_free=True), tls or (lambda: None))
     try:
         yield port
     finally:

@@ -14,11 +14,12 @@ import pytest
 from tests.extender.binder_harness import OTHER_TOKEN, TOKEN, Binder, Caller, call, calling, open_to_callers, tenants_file
 from tests.extender.harness import connected
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.refused import REASONS
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.requests import PlaceCall, parse
-from tiphys_extender.binder.tenants import Tenants
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_extender.calls.replies import Replies
+from tiphys_extender.calls.requests import PlaceCall
+from tiphys_extender.serve.refused import REASONS
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenants
+from tiphys_models.base.errors import InvalidInput
 
 NEXT_TOKEN = "the-next-token-of-the-platform"
 
@@ -112,7 +113,7 @@ async def test_bodies_are_bounded_plain_and_in_time(tmp_path: Path, monkeypatch:
         assert (status, headers["connection"], body["error"]) == (413, "close", "body-too-large")
     async with calling(binder, tmp_path) as caller:
         assert (await caller.send("POST", "", b"x", Content_Encoding="gzip"))[0] == 415
-    monkeypatch.setattr("tiphys_extender.http_protocol.RECEIPT_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.RECEIPT_LIMIT_S", 0.1)
     async with calling(binder, tmp_path) as caller:
         writer = caller.connection.writer
         writer.write(f"POST /v1/placements HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 10\r\n\r\n{{".encode())

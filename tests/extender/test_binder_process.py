@@ -24,7 +24,7 @@ from tests.extender.test_process import Process, environment, started_as
 from tests.extender.test_tls import Files, client
 from tests.extender.test_watches import NODES, PODS
 from tiphys_extender.watches import POLICIES_PATH
-from tiphys_models.clients.access import ApiAccess
+from tiphys_models.kube.access import ApiAccess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

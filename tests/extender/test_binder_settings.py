@@ -2,7 +2,7 @@
 
 import pytest
 
-from tiphys_extender.binder.settings import BinderSettings
+from tiphys_extender.binder_settings import BinderSettings
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,17 @@ from tests.extender.binder_harness import PLATFORM, Binder, node_object
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, connected, listening, pod_json
 from tests.extender.test_watches import NODES, PODS, QUICK, bound_json, node_json, running
-from tiphys_extender.guarded import Guarded
-from tiphys_extender.loops import DEAD_AFTER_S, Loops
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.model_files import scan
+from tiphys_extender.placement.objects import PodSink, policy_objects
+from tiphys_extender.serve.loops import DEAD_AFTER_S, Loops
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.watchdog import Watchdog
 from tiphys_extender.status_app import Health, StatusTokens, make_status_app
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.watchdog import Watchdog
-from tiphys_extender.watches import POLICIES_PATH, PodSink, PolicySink, Watches
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.clock import ManualClock, SystemClock
+from tiphys_extender.watches import POLICIES_PATH, Watches, watch_troubles
+from tiphys_models.artifacts.directory import scan
+from tiphys_models.base.clock import ManualClock, SystemClock
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.guard import GuardedSink
 from tiphys_models.serving.bearer import BearerTokens
 
 
@@ -62,7 +63,7 @@ def named(name: str, version: str = "1") -> dict[str, Any]:
 
 def test_any_error_of_a_put_a_drop_or_a_list_stays_with_the_object_and_is_said_once_a_version(caplog: pytest.LogCaptureFixture) -> None:
     metrics, sink = Metrics(), Tripping()
-    guarded = Guarded("pods", sink, metrics)
+    guarded = GuardedSink("pods", sink, watch_troubles(metrics))
     with caplog.at_level(logging.WARNING):
         for step in (guarded.put, guarded.drop, guarded.put):
             step(named("hostile"))
@@ -75,7 +76,8 @@ def test_any_error_of_a_put_a_drop_or_a_list_stays_with_the_object_and_is_said_o
     assert sink.taken == ["healthy"]
     assert metrics.registry.get_sample_value("tiphys_extender_watch_errors_total", {"kind": "pods", "reason": "bad-object"}) == 6
     fields = caplog.records[0].__dict__["fields"]
-    assert fields == {"kind": "pods", "object": "shop/hostile", "error": "OverflowError"}
+    assert {**fields, "error": ""} == {"kind": "pods", "object": "shop/hostile", "error": ""}
+    assert fields["error"].startswith("OverflowError (test_blast_radius.py:")  # where, without the words: they may quote a pod
 
 
 async def test_a_page_item_without_metadata_ends_no_watch() -> None:
@@ -131,7 +133,7 @@ async def test_a_watch_that_trips_unexpectedly_starts_again_and_the_others_never
 def test_a_pod_that_cannot_be_read_counts_as_nothing_until_it_can_again() -> None:
     extender = Extender(nodes=1)
     sink = PodSink(extender.world, extender.decisions, extender.clock)
-    guarded = Guarded("pods", sink, extender.metrics)
+    guarded = GuardedSink("pods", sink, watch_troubles(extender.metrics))
     guarded.put(bound_json("a", "n0"))
     assert extender.state.nodes.cpu_requested_milli.sum() == 100
     unreadable = bound_json("a", "n0")
@@ -156,13 +158,13 @@ def test_a_pod_whose_times_cannot_be_read_is_load_all_the_same() -> None:
 
 def test_in_the_binder_too_a_pod_that_cannot_be_read_counts_as_nothing() -> None:
     binder = Binder(nodes=1)
-    guarded = Guarded("pods", binder.pods, binder.metrics)
+    guarded = GuardedSink("pods", binder.pods, watch_troubles(binder.metrics))
     foreign = pod_json("p", spec={"nodeName": "n0"})
     guarded.put(foreign)
     assert binder.pool.touched_by_both() == 1
     guarded.put(foreign | {"spec": foreign["spec"] | {"containers": [None]}})
     assert binder.pool.touched_by_both() == 0
-    nodes = Guarded("nodes", binder.nodes, binder.metrics)
+    nodes = GuardedSink("nodes", binder.nodes, watch_troubles(binder.metrics))
     nodes.put(node_object("n1") | {"status": {"allocatable": {"cpu": "many"}}})
     nodes.put(node_object("n2"))
     assert set(binder.state.nodes.row_of) == {"n0", "n2"}
@@ -177,7 +179,7 @@ def test_a_policy_that_trips_the_parser_keeps_its_last_valid_spec(monkeypatch: p
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr("tiphys_extender.watches.route_of", trip)
+        patched.setattr("tiphys_models.api.routing.parse_spec", trip)
         extender.policies.put(good)
     assert [route.name for route in extender.world.router] == ["p"]
     assert extender.counted("invalid_policies") == 1
@@ -242,7 +244,7 @@ def test_a_file_that_trips_the_checks_of_artifacts_is_refused_and_the_next_is_re
 
 def test_thousands_of_policies_cost_no_more_a_change_than_one() -> None:
     extender = Extender(nodes=1, policies=[])
-    sink = PolicySink(extender.world, extender.metrics)
+    sink = policy_objects(extender.world, extender.metrics)
     objects = [policy_object(f"p{n}", namespace=f"ns{n % 40}", mode="Active") for n in range(4_000)]
     for obj in objects:
         sink.put(obj)
@@ -289,7 +291,7 @@ def test_what_asks_for_more_than_its_node_is_counted_anew_when_the_node_grows() 
 
 def test_a_page_of_policies_takes_no_longer_among_thousands() -> None:
     extender = Extender(nodes=1, policies=[])
-    sink = PolicySink(extender.world, extender.metrics)
+    sink = policy_objects(extender.world, extender.metrics)
     objects = [policy_object(f"p{n}", namespace=f"ns{n % 3}", mode="Active") for n in range(4_000)]
     for obj in objects[:3_500]:
         sink.put(obj)

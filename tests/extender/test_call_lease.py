@@ -16,7 +16,7 @@ from tests.extender.fake_api import fake_api
 from tests.extender.test_binder_process import metrics, post, settings, small
 from tests.extender.test_live_process import ready, until
 from tests.extender.test_process import Process, started_as
-from tiphys_extender.binder.refused import Refused
+from tiphys_extender.serve.refused import Refused
 
 
 def places(binder: Process) -> bool:

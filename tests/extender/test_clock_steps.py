@@ -10,11 +10,11 @@ import pytest
 from tests.builders import policy_object
 from tests.extender.binder_harness import Binder, node_object
 from tests.extender.harness import arguments
+from tiphys_extender.placement.objects import node_objects, policy_objects
 from tiphys_extender.server import Parts
 from tiphys_extender.settings import Settings
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.watches import NodeSink, PolicySink
-from tiphys_models.domain.clock import ManualClock, SteadyClock
+from tiphys_models.base.clock import ManualClock, SteadyClock
 
 NAMES = ["n0", "n1"]
 BOTH = pytest.mark.parametrize("step_s", [7200.0, -7200.0])
@@ -26,7 +26,7 @@ class Process:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.parts = parts = Parts(Settings(reservation_ttl_s=10), self.clock)
-        nodes, policies = NodeSink(parts.world), PolicySink(parts.world, parts.metrics)
+        nodes, policies = node_objects(parts.world), policy_objects(parts.world, parts.metrics)
         for name in NAMES:
             nodes.put(node_object(name))
         policies.put(policy_object(mode="Active", policy="least-connections"))

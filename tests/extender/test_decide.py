@@ -11,10 +11,10 @@ import pytest
 
 from tests.builders import pod, policy_object
 from tests.extender.harness import ACTIVE, Extender, arguments, decode_as_go, first, is_neutral, pod_json, untrained
-from tiphys_extender.answer import AnswerLimits
+from tiphys_extender.placement.answer import AnswerLimits
 from tiphys_models.api.reasons import NeutralReason
-from tiphys_models.api.routing import in_canary
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.seats.shares import in_share
 
 FAASRANK = policy_object("learned", mode="Active", policy="faasrank", model="m", fallback="least-connections")
 
@@ -54,7 +54,7 @@ def test_canary_decides_its_share_and_no_more() -> None:
     for index in range(300):
         uid = f"uid-{index}"
         neutral = is_neutral(extender.ask(uid))
-        assert neutral != in_canary(uid, 30)
+        assert neutral != in_share(uid, 30)
         decided += not neutral
     assert 60 <= decided <= 120
     assert extender.counted("neutral_answers_total", reason="canary") == 300 - decided
@@ -71,7 +71,7 @@ def test_canary_decides_its_share_and_no_more() -> None:
         (NeutralReason.NOT_SYNCED, lambda e: setattr(e.world, "synced", False), {}),
         (NeutralReason.OTHER_SCHEDULER, lambda e: None, {"spec": {"schedulerName": "default-scheduler"}}),
         (NeutralReason.BAD_POD, lambda e: None, {"metadata": "no object"}),
-        (NeutralReason.NO_KNOWN_NODE, lambda e: e.state.forget_nodes_except(set()), {}),
+        (NeutralReason.NO_KNOWN_NODE, lambda e: [e.state.drop_node(name) for name in ("n0", "n1")], {}),
     ],
     ids=lambda value: str(value) if isinstance(value, NeutralReason) else "",
 )
@@ -107,12 +107,20 @@ def test_an_invalid_policy_is_counted_and_leaves_its_last_valid_spec_until_it_is
     extender.policies.put(policy_object("active", mode="Canary"))  # percent is missing
     assert extender.counted("invalid_policies") == 1
     assert not is_neutral(extender.ask("a"))
-    extender.policies.put(policy_object("other", policy="no-such-policy"))
+    extender.policies.put(policy_object("other", mode="Sometimes"))
     assert extender.counted("invalid_policies") == 2
     extender.policies.drop(ACTIVE)
     assert is_neutral(extender.ask("b"))
     assert extender.counted("invalid_policies") == 1
     assert extender.counted("routes", mode="Active") == 0
+
+
+def test_a_policy_that_nobody_has_is_answered_by_its_fallback() -> None:
+    extender = Extender(nodes=3, policies=[policy_object(mode="Active", policy="no-such-policy", fallback="least-connections")])
+    assert not is_neutral(extender.ask("a"))
+    assert (extender.last["outcome"], extender.last["reason"]) == ("fallback", "policy-unknown")
+    assert extender.counted("policy_answers_total", policy="least-connections") == 1
+    assert extender.counted("invalid_policies") == 0
 
 
 def test_a_policy_made_again_under_the_same_name_does_not_inherit_the_old_spec() -> None:

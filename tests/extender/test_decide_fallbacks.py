@@ -12,9 +12,9 @@ import pytest
 from tests.builders import node, pod, policy_object
 from tests.extender.harness import Extender, is_neutral, untrained
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.readings import CandidateView, PlacementMemory
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.placement.candidates import CandidateView, PlacementMemory
 
 FAASRANK = policy_object("learned", mode="Active", policy="faasrank", model="m", fallback="least-connections")
 

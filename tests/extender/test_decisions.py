@@ -12,14 +12,14 @@ import pytest
 
 from tests.builders import policy_object
 from tests.extender.harness import Extender
-from tiphys_extender.answer import Answerer, AnswerLimits
-from tiphys_extender.decision_file import DecisionFile
-from tiphys_extender.decisions import DecisionLog, Record
-from tiphys_extender.explain import explain
-from tiphys_extender.metrics import Metrics
+from tiphys_extender.placement.answer import Answerer, AnswerLimits
+from tiphys_extender.placement.decision_file import DecisionFile
+from tiphys_extender.placement.decisions import DecisionLog, Record
+from tiphys_extender.placement.explain import explain
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.watchdog import Watchdog
 from tiphys_extender.ticker import Ticker
-from tiphys_extender.watchdog import Watchdog
-from tiphys_models.features.schema import FEATURES
+from tiphys_models.placement.schema import FEATURES
 
 
 def record(uid: str = "u", **changes: Any) -> Record:
@@ -47,6 +47,52 @@ def test_numbers_go_up_by_one_and_a_late_reader_learns_what_it_lost() -> None:
     assert [item["seq"] for item in decisions.after(9, 100)["items"]] == [10, 11, 12]
     assert decisions.after(12, 10)["items"] == []
     assert decisions.after(99, 10) == {"first": 8, "last": 12, "lost": 0, "items": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "seat", "by", "answer", "group"),
+    [
+        ({"policy_name": "faasrank", "model_digest": "sha"}, "learned", "faasrank", "n0", ""),
+        ({}, "rule", "greedy", "n0", ""),
+        ({"outcome": "fallback", "reason": "model-missing"}, "fallback", "greedy", "n0", ""),
+        ({"outcome": "neutral", "reason": "shadow", "mode": "Shadow"}, "rule", "kube-scheduler", "", ""),
+        ({"mode": "Canary"}, "rule", "greedy", "n0", "treated"),
+        ({"mode": "Canary", "outcome": "neutral", "reason": "canary", "top": ()}, "rule", "kube-scheduler", "", "control"),
+        ({"outcome": "neutral", "reason": "deadline", "top": ()}, "fallback", "kube-scheduler", "", ""),
+        ({"outcome": "neutral", "reason": "no-policy", "policy": "", "mode": "", "top": ()}, None, "kube-scheduler", "", ""),
+    ],
+)
+def test_a_decision_says_whose_turn_it_was_as_every_record_does(
+    changes: dict[str, Any], seat: str | None, by: str, answer: str, group: str
+) -> None:
+    told = record("u", **changes).as_json()
+    assert (told["seat"], told["by"], told["answer"], told["group"]) == (seat, by, answer, group)
+    assert (told["system"], told["kind"], told["subject"], told["ended"]) == ("placement", "SchedulingPolicy", "u", "")
+    assert told["name"] == ("p" if told["policy"] else "")
+
+
+def test_whose_turn_it_was_is_counted_by_group_and_reason() -> None:
+    canary = policy_object(mode="Canary", canary={"percent": 50}, policy="faasrank", model="m", fallback="least-connections")
+    extender = Extender(nodes=3, policies=[canary])
+    for index in range(40):
+        extender.ask(f"uid-{index}")
+    value = extender.metrics.registry.get_sample_value
+    name = "tiphys_extender_placement_answers_total"
+    control = value(name, {"outcome": "rule", "group": "control", "reason": "control"}) or 0
+    treated = value(name, {"outcome": "fallback", "group": "treated", "reason": "model-missing"}) or 0
+    assert control + treated == 40
+    assert 10 < control < 30
+
+
+def test_in_shadow_the_node_that_was_bound_is_compared_with_the_first_choice() -> None:
+    extender = Extender(nodes=3, policies=[policy_object(mode="Shadow", policy="least-connections")])
+    extender.ask("a")
+    extender.ask("b")
+    extender.decisions.bound("a", extender.decisions.of_uid("a")[0].would or "")
+    extender.decisions.bound("b", "elsewhere")
+    value = extender.metrics.registry.get_sample_value
+    assert [value("tiphys_extender_placement_compared_total", {"would": would}) for would in ("same", "other", "nothing")] == [1, 1, 0]
+    assert value("tiphys_extender_placement_answers_total", {"outcome": "rule", "group": "", "reason": "shadow"}) == 2
 
 
 def test_a_bind_completes_the_newest_attempt_once() -> None:
@@ -221,3 +267,19 @@ def test_memory_of_details_is_bounded() -> None:
     old = explain(extender.decisions, extender.decisions.of_uid("u0"), 0.0)
     assert "scores" not in old
     assert "newest decisions only" in old["message"]
+
+
+def test_what_explain_shows_of_a_decision_is_the_same_once_it_was_made_small() -> None:
+    extender = Extender(nodes=4)
+    extender.ask("a")
+    before = extender.decisions.detail(1)
+    assert before is not None
+    extender.decisions.compact()
+    after = extender.decisions.detail(1)
+    assert after is not None
+    assert (list(after.names), list(after.best_first)) == (list(before.names), list(before.best_first))
+    extender.ask("b")
+    extender.decisions.compact()
+    other = extender.decisions.detail(2)
+    assert other is not None
+    assert sorted(map(id, other.names)) == sorted(map(id, after.names)), "one string stands for a node's name in all details"

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from tests.extender.harness import Extender, connected, listening, serving
-from tiphys_models.serving.bounds import HEAD_BYTES, HEADERS, URL_BYTES, Bounds, Peers
+from tiphys_models.serving.bounds import HEAD_BYTES, HEADERS, URL_BYTES, ListenerBounds, Peers
 
 MIB = 2**20
 Refusals = Counter[int]
@@ -28,14 +28,14 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def status_like(bounds: Bounds = Bounds()) -> AsyncGenerator[tuple[int, Callable[[int], float]]]:  # noqa: B008 - it is frozen
+async def status_like(bounds: ListenerBounds = ListenerBounds()) -> AsyncGenerator[tuple[int, Callable[[int], float]]]:  # noqa: B008 - it is frozen
     refusals: Refusals = Counter()
     async with listening(hello, lambda status: refusals.update([status]), bounds=bounds) as port:
         yield port, lambda status: refusals[status]
 
 
 @contextlib.asynccontextmanager
-async def hot(bounds: Bounds = Bounds()) -> AsyncGenerator[tuple[int, Callable[[int], float]]]:  # noqa: B008 - it is frozen
+async def hot(bounds: ListenerBounds = ListenerBounds()) -> AsyncGenerator[tuple[int, Callable[[int], float]]]:  # noqa: B008 - it is frozen
     extender = Extender(nodes=3)
     async with serving(extender, bounds=bounds) as port:
         yield port, lambda status: extender.counted("requests_total", code=str(status))
@@ -124,14 +124,14 @@ async def test_too_much_gets_its_status_a_short_reason_and_the_end(listener: Lis
 
 
 async def test_an_empty_line_and_silence_is_cut_like_any_request_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiphys_extender.http_protocol.RECEIPT_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.RECEIPT_LIMIT_S", 0.1)
     async with status_like() as (port, _), connected(port) as connection:
         connection.writer.write(b"\r\n")
         await connection.closed(within_s=2)
 
 
 async def test_the_second_of_two_requests_sent_together_has_its_deadline_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiphys_extender.http_protocol.RECEIPT_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.RECEIPT_LIMIT_S", 0.1)
     async with status_like() as (port, refused), connected(port) as connection:
         connection.writer.write(b"GET / HTTP/1.1\r\n\r\nGET / HT")
         assert b"hello" in await connection.closed(within_s=2)
@@ -155,7 +155,7 @@ async def send_and_never_read(port: int, request: bytes) -> None:
 
 
 async def test_a_peer_that_never_takes_its_answers_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiphys_extender.hot_listener.ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_extender.placement.hot_listener.ANSWER_LIMIT_S", 0.1)
     async with hot() as (port, _):
         with pytest.raises(ConnectionError):
             await send_and_never_read(port, b"POST /floor HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" * 1_000)
@@ -165,7 +165,7 @@ async def test_a_peer_that_never_takes_a_long_answer_is_cut(monkeypatch: pytest.
     async def long(scope: Scope, receive: Receive, send: Send) -> None:
         await PlainTextResponse(b"x" * 20 * MIB)(scope, receive, send)
 
-    monkeypatch.setattr("tiphys_extender.http_protocol.ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.ANSWER_LIMIT_S", 0.1)
     async with listening(long) as port:
         with pytest.raises(ConnectionError):
             await send_and_never_read(port, b"GET / HTTP/1.1\r\n\r\n")
@@ -181,7 +181,7 @@ async def test_requests_sent_far_ahead_of_their_answers_end_the_connection() -> 
 
 @LISTENERS
 async def test_one_address_has_so_many_connections_and_no_more(listener: Listener) -> None:
-    async with listener(Bounds(connections_a_peer=3)) as (port, refused), contextlib.AsyncExitStack() as stack:
+    async with listener(ListenerBounds(connections_a_peer=3)) as (port, refused), contextlib.AsyncExitStack() as stack:
         first = [await stack.enter_async_context(connected(port)) for _ in range(3)]
         for connection in first:
             assert (await connection.post(b"{}"))[0] in (200, 400)
@@ -199,7 +199,7 @@ async def test_one_address_has_so_many_connections_and_no_more(listener: Listene
 
 
 async def test_a_scheduler_on_loopback_keeps_as_many_connections_as_it_likes() -> None:
-    bounds = Bounds(connections_a_peer=3, loopback_is_free=True)
+    bounds = ListenerBounds(connections_a_peer=3, loopback_is_free=True)
     async with hot(bounds) as (port, refused), contextlib.AsyncExitStack() as stack:
         for _ in range(20):
             connection = await stack.enter_async_context(connected(port))
@@ -208,7 +208,7 @@ async def test_a_scheduler_on_loopback_keeps_as_many_connections_as_it_likes() -
 
 
 async def test_an_address_that_asks_too_fast_is_told_so_and_others_are_not() -> None:
-    async with status_like(Bounds(per_second=1, burst=10)) as (port, refused):
+    async with status_like(ListenerBounds(per_second=1, burst=10)) as (port, refused):
         async with connected(port) as connection:
             answers = []
             with contextlib.suppress(OSError, EOFError):
@@ -233,7 +233,7 @@ async def test_an_address_that_asks_too_fast_is_told_so_and_others_are_not() -> 
 
 
 def test_when_all_places_are_taken_the_greediest_peer_makes_room() -> None:
-    peers, cut = Peers(Bounds(connections=4, connections_a_peer=64)), []
+    peers, cut = Peers(ListenerBounds(connections=4, connections_a_peer=64)), []
     for index in range(4):
         slot = peers.admit("10.0.0.1")
         assert slot is not None
@@ -246,14 +246,14 @@ def test_when_all_places_are_taken_the_greediest_peer_makes_room() -> None:
 
 def test_rates_of_any_number_of_addresses_are_kept_in_bounded_memory() -> None:
     now_s = 0.0
-    peers = Peers(Bounds(per_second=1, burst=1), lambda: now_s)
+    peers = Peers(ListenerBounds(per_second=1, burst=1), lambda: now_s)
     for index in range(50_000):
         peers.spend(f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}")
     assert len(peers._spent_until_s) <= 4_096
 
 
 def test_a_place_that_is_left_twice_is_counted_once() -> None:
-    peers = Peers(Bounds())
+    peers = Peers(ListenerBounds())
     slot, other = peers.admit("a"), peers.admit("a")
     assert slot is not None
     assert other is not None
@@ -263,7 +263,7 @@ def test_a_place_that_is_left_twice_is_counted_once() -> None:
 
 
 async def test_an_honest_peer_that_queues_behind_a_flood_is_served_within_a_second() -> None:
-    async with status_like(Bounds(per_second=1, burst=1)) as (port, refused):
+    async with status_like(ListenerBounds(per_second=1, burst=1)) as (port, refused):
         flood = [socket.socket() for _ in range(300)]
         for connection in flood:
             connection.setblocking(False)
@@ -284,7 +284,7 @@ async def test_an_honest_peer_that_queues_behind_a_flood_is_served_within_a_seco
 
 
 async def test_listeners_share_nothing_when_one_is_flooded() -> None:
-    async with status_like(Bounds(per_second=1, burst=1)) as (port, _), hot() as (scheduler, _):
+    async with status_like(ListenerBounds(per_second=1, burst=1)) as (port, _), hot() as (scheduler, _):
         for _ in range(20):
             async with connected(port):
                 pass

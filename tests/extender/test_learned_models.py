@@ -13,19 +13,26 @@ import pytest
 
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, untrained
+from tests.extender.streams.builders import spec
+from tests.models.test_store import varied
 from tests.publications import BROKEN, OWN, published, published_agent
+from tiphys_cli.model.publishing import publication
 from tiphys_extender.learned_models import LearnedModels
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.model_store import ModelStore, Source
+from tiphys_extender.model_store import PLACEMENT_AND_STREAMS, ModelStore
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.watches import Watches
 from tiphys_models.api.scheduling_policy import Mode
-from tiphys_models.artifacts.score_network import load_network
+from tiphys_models.artifacts.files import directories
+from tiphys_models.artifacts.loaders import load_file
 from tiphys_models.artifacts.shipped import WEIGHTS
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.reflector import WatchLimits
-from tiphys_models.domain.clock import SystemClock
-from tiphys_models.domain.errors import ArtifactRefused
-from tiphys_models.policies.registry import PolicyName
+from tiphys_models.artifacts.store import Source
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.reflector import WatchLimits
+from tiphys_models.placement.registry import PolicyName
+from tiphys_models.placement.score_network import load_network
 
 MODELS = f"/apis/tiphys.io/v1alpha1/namespaces/{OWN}/learnedmodels"
 CONFIG_MAPS = f"/api/v1/namespaces/{OWN}/configmaps"
@@ -54,9 +61,7 @@ class Running:
         return self.extender.models
 
     async def until(self, what: Callable[[], bool], within_s: float = 3.0) -> None:
-        async with asyncio.timeout(within_s):
-            while not what():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(what, within_s)
 
     def publish(self, name: str = "m", seed: int = 0, stage: str = "active", spoil: Any = None) -> str:
         """Put the bytes, then the object; its digest."""
@@ -210,31 +215,37 @@ async def test_a_cluster_without_the_kind_or_the_right_is_still_served(tmp_path:
 
 
 def test_the_shipped_model_serves_every_mode_without_any_file() -> None:
-    store = ModelStore(None, Metrics(), 5, WEIGHTS)
+    store = ModelStore(None, Metrics(), 5, directories())
     modes: tuple[Mode, ...] = ("Shadow", "Canary", "Active")
     assert {serving(store, "faasrank", mode) for mode in modes} == {SHIPPED}
 
 
+def test_without_the_test_bed_a_papers_own_weights_are_nobodys_and_the_default_serves() -> None:
+    store = ModelStore(None, Metrics(), 5, (WEIGHTS,))
+    assert store.policy("faasrank", "faasrank-paper", "Active") is None, "the fallback answers: model-missing"
+    assert serving(store, "faasrank") == SHIPPED
+
+
 async def test_each_mode_is_served_by_the_strongest_source_that_serves_it(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path, Metrics(), 5, WEIGHTS)
+    store = ModelStore(tmp_path, Metrics(), 5, directories())
     assert serving(store, "faasrank") == SHIPPED
     mounted = untrained(tmp_path, "faasrank")
     await store.rescan()
     assert serving(store, "faasrank") == mounted
     (tmp_path / "new").mkdir()
     untrained(tmp_path / "new", "n", seed=7)
-    network = load_network(tmp_path / "new" / "n.json")
-    store.set_stage("faasrank", "shadow")
-    store.take(Source.LEARNED, "faasrank", network)
-    assert (serving(store, "faasrank", "Shadow"), serving(store, "faasrank")) == (network.card.sha256, mounted)
-    store.set_stage("faasrank", "active")
-    assert serving(store, "faasrank") == network.card.sha256
-    store.refuse(Source.LEARNED, "faasrank", ArtifactRefused("NotFinite", "x"))
-    assert serving(store, "faasrank") == network.card.sha256
+    loaded = load_file(tmp_path / "new" / "n.json")
+    store.store.set_stage("faasrank", "shadow")
+    store.store.take(Source.LEARNED, "faasrank", loaded)
+    assert (serving(store, "faasrank", "Shadow"), serving(store, "faasrank")) == (loaded.digest, mounted)
+    store.store.set_stage("faasrank", "active")
+    assert serving(store, "faasrank") == loaded.digest
+    store.store.refuse(Source.LEARNED, "faasrank", ArtifactRefused("NotFinite", "x"))
+    assert serving(store, "faasrank") == loaded.digest
     assert [(d["source"], d["serves"]) for d in store.describe() if d["name"] == "faasrank"] == [
         ("LearnedModel", True), ("mounted", False), ("shipped", False),
     ]  # fmt: skip
-    store.forget(Source.LEARNED, "faasrank")
+    store.store.forget(Source.LEARNED, "faasrank")
     assert serving(store, "faasrank") == mounted
     (tmp_path / "faasrank.json").unlink()
     await store.rescan()
@@ -250,3 +261,56 @@ async def test_a_config_map_that_trips_the_checks_keeps_no_other_model_from_serv
         await run.until(lambda: run.described["refused"] == "WeightsUnreadable")
         digest = run.publish("good", seed=1)
         await run.until(lambda: serving(run.store, "good") == digest)
+
+
+@pytest.mark.parametrize("name", ["score", "aset"])
+async def test_a_binder_takes_models_of_streams_by_the_same_watch_and_an_extender_leaves_them_alone(tmp_path: Path, name: str) -> None:
+    async with fake_api(OneObject()) as (api, access):
+        extender = Extender(nodes=3, policies=[], clock=SystemClock())
+        extender.models = ModelStore(None, extender.metrics, 5, directories(), PLACEMENT_AND_STREAMS)
+        chooser = Chooser(Weights(extender.models.store).load, Weights(extender.models.store).stamp)
+        chooser.obey(spec(policy=name), 0.0)
+        shipped = chooser.policy
+
+        def publish(version: int, stage: Any) -> None:
+            made = publication(varied(WEIGHTS / f"{name}.json", tmp_path / str(version), version), "", OWN, stage)
+            api.put(f"{CONFIG_MAPS}/{made.config_map['metadata']['name']}", dict(made.config_map))
+            model = {**made.model, "metadata": {**made.model["metadata"], "uid": "uid"}}
+            api.put(MODELS, model)
+
+        async with KubeClient(access, request_timeout_s=2) as client:
+            learned = LearnedModels(client, extender.models, extender.metrics, OWN, None, retry_s=0.1)
+            of_placement = LearnedModels(client, ModelStore(None, Metrics(), 5, directories()), Metrics(), OWN, None, retry_s=0.1)
+            watches = Watches(client, extender.world, extender.decisions, extender.metrics, extender.clock, "", learned, limits=QUICK)
+            tasks = [asyncio.create_task(watches.run()), asyncio.create_task(learned.run())]
+            try:
+                publish(1, "candidate")
+                await until(lambda: extender.models.store.entry(Source.LEARNED, name) is not None)
+                await until(lambda: bool(digests(extender.models, name)))
+                chooser.reload_if_changed(1.0)
+                assert chooser.policy is shipped
+                publish(1, "active")
+
+                def taken() -> bool:
+                    chooser.reload_if_changed(2.0)
+                    return chooser.policy is not shipped
+
+                await until(taken)
+                assert chooser.fallback == ""
+                of_placement.put(next(iter(api.objects[MODELS].values())))
+                assert await of_placement.load(name) is None
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def digests(models: ModelStore, name: str) -> str:
+    entry = models.store.entry(Source.LEARNED, name)
+    return entry.loaded.digest if entry is not None and entry.loaded is not None else ""
+
+
+async def until(what: Callable[[], bool], within_s: float = 5.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not what():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -15,9 +15,9 @@ from safetensors.numpy import load, save
 
 from tests.builders import policy_object
 from tests.extender.harness import Extender, untrained
-from tiphys_extender.metrics import Metrics
 from tiphys_extender.model_store import ModelStore
-from tiphys_models.policies.registry import PolicyName
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_models.placement.registry import PolicyName
 
 
 def opened(directory: Path | None, metrics: Metrics | None = None) -> ModelStore:

@@ -12,11 +12,11 @@ import pytest
 from tests.dead_names import DEAD, dead_names
 from tests.extender.harness import Extender
 from tests.extender.streams.builders import Binder
-from tiphys_extender.readings import PrometheusReadings
+from tiphys_extender.placement.readings import PrometheusReadings
 from tiphys_extender.streams import others as module
-from tiphys_extender.streams.others import Others
-from tiphys_models.clients.prometheus import PrometheusClient
-from tiphys_models.domain.clock import SystemClock
+from tiphys_extender.streams.others import OtherBinders
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.kube.prometheus import PrometheusClient
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.certificates import TrustedAuthority
 
@@ -57,7 +57,7 @@ async def test_binders_whose_names_nobody_answers_for_are_silent_and_nothing_wai
     (tmp_path / "token").write_text("the-token-of-the-status-pages")
     binder = Binder(policy="closest")
     urls = [f"http://site-{number}{DEAD}:8080" for number in range(20)]
-    others = Others(binder.streams, urls, BearerTokens("", tmp_path / "token"), TrustedAuthority(None))
+    others = OtherBinders(binder.streams, urls, BearerTokens("", tmp_path / "token"), TrustedAuthority(None))
     async with others.session() as session:
         for _ in range(3):
             since_s = time.monotonic()

@@ -13,12 +13,12 @@ import pytest
 from tests.builders import policy_object
 from tests.extender.binder_harness import ACTIVE, OTHER, PLATFORM, Binder, node_object
 from tests.extender.harness import Extender, pod_json
-from tiphys_extender.answer import AnswerLimits
-from tiphys_extender.binder.caps import Caps
-from tiphys_extender.binder.placer import new_uid
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.tenants import Tenant
-from tiphys_models.api.routing import in_canary
+from tiphys_extender.calls.placer import new_uid
+from tiphys_extender.placement.answer import AnswerLimits
+from tiphys_extender.serve.caps import Caps
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.tenants import Tenant
+from tiphys_models.seats.shares import in_share
 
 
 def refused(reason: str) -> Any:
@@ -141,7 +141,7 @@ def test_in_shadow_a_call_counts_where_its_platform_ran_it() -> None:
 def test_a_canary_decides_its_share_only() -> None:
     binder = Binder(policies=[policy_object(mode="Canary", policy="least-connections", canary={"percent": 30})])
     answers = [binder.place() for _ in range(60)]
-    assert {a["id"] for a in answers if a["reserved"]} == {a["id"] for a in answers if in_canary(a["id"], 30)}
+    assert {a["id"] for a in answers if a["reserved"]} == {a["id"] for a in answers if in_share(a["id"], 30)}
     assert {a["reason"] for a in answers if not a["reserved"]} == {"canary"}
 
 
@@ -218,7 +218,7 @@ def test_the_pool_is_all_there_is() -> None:
     binder.nodes.put(node_object("elsewhere"))
     assert set(binder.state.nodes.row_of) == {"n0", "elsewhere"}
     binder.nodes.listed({"uid-n0"})
-    assert (set(binder.pool.labels), binder.pool.outside) == ({"n0"}, {})
+    assert (set(binder.pool.labels), binder.pool.outside) == ({"n0"}, set())
     binder.nodes.drop(node_object("n0"))
     assert (set(binder.pool.labels), binder.pool.schedulable) == (set(), set())
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import pod, policy_object
 from tests.extender.harness import Extender
-from tiphys_extender.plans import PlanSink
+from tiphys_extender.placement.plans import PlanObjects
 from tiphys_models.api.reasons import FallbackReason
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 SLOTS = {"default/f": [("n2", 1), ("n0", 2)]}
 
@@ -40,7 +40,7 @@ class Obeying(Extender):
 
     def __init__(self, active: str = "cost-lean", **parts: Any) -> None:
         super().__init__(nodes=4, policies=[selecting(active, **parts)])
-        self.plans = PlanSink(self.world)
+        self.plans = PlanObjects(self.world)
 
     def winner(self, uid: str) -> str:
         answer = self.ask(uid)
@@ -128,7 +128,7 @@ def test_of_two_policies_that_select_the_same_pods_only_the_winners_plan_counts(
 )
 def test_a_status_of_another_spec_is_not_obeyed(status: dict[str, Any]) -> None:
     extender = Extender(nodes=2, policies=[selecting() | {"status": status}])
-    PlanSink(extender.world).put(plan(SLOTS))
+    PlanObjects(extender.world).put(plan(SLOTS))
     extender.ask()
     assert extender.last["reason"] == FallbackReason.NOT_CHOSEN
 
@@ -153,7 +153,7 @@ def test_a_deleted_plan_is_no_plan() -> None:
 
 def test_plans_of_one_namespace_take_no_room_from_those_of_others() -> None:
     extender = Obeying()
-    kept = PlanSink(extender.world, most_lines=500)
+    kept = PlanObjects(extender.world, most_lines=500)
     kept.put(plan(SLOTS))
     for number in range(100):
         fat = plan({"b/f": [(f"n{n}", 1) for n in range(48)]})

@@ -85,11 +85,13 @@ def started(directory: Path, **settings: object) -> contextlib.AbstractContextMa
 
 
 @contextlib.contextmanager
-def started_as(directory: Path, arguments: Sequence[str], hot: str, settings: Mapping[str, object]) -> Generator[Process]:
+def started_as(
+    directory: Path, arguments: Sequence[str], hot: str, settings: Mapping[str, object], python: str = sys.executable
+) -> Generator[Process]:
     """The same for any service of the package; `hot` is what its log calls the listener that decides."""
     log = directory / f"log-{time.monotonic_ns()}"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "tiphys_extender", *arguments], stderr=output, env=environment(**settings))
+        process = subprocess.Popen([python, "-m", "tiphys_extender", *arguments], stderr=output, env=environment(**settings))
     running = Process(process, log)
     try:
         deadline_s = time.monotonic() + 30

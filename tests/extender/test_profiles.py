@@ -9,17 +9,17 @@ import pytest
 
 from tests.builders import pod, policy_object, request
 from tests.extender.harness import Extender
-from tiphys_extender.explain import explain
-from tiphys_extender.watches import PodSink
+from tiphys_extender.placement.explain import explain
+from tiphys_extender.placement.objects import PodSink
 from tiphys_models.api.reasons import FallbackReason
 from tiphys_models.artifacts.shipped import WEIGHTS
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.features.calls import FunctionProfile
-from tiphys_models.features.outlook import INPUT_NAMES
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.placement.calls import FunctionProfile
+from tiphys_models.placement.faasrank import FaaSRank
+from tiphys_models.placement.outlook import INPUT_NAMES
 from tiphys_models.placement.profiles import ProfileGap
+from tiphys_models.placement.registry import PolicyName
 from tiphys_models.placement.runs import ENOUGH
-from tiphys_models.policies.faasrank import FaaSRank
-from tiphys_models.policies.registry import PolicyName
 
 SHIPPED = policy_object("learned", mode="Active", policy="faasrank", model="faasrank")
 PROFILE = FunctionProfile(2.0, 5.0, 4.0, 8.0, 2.0)

@@ -15,12 +15,12 @@ from aiohttp import web
 
 from tests.builders import request
 from tests.extender.harness import Extender
-from tiphys_extender.readings import FixedReadings, PrometheusReadings, coverage, readings_from_file
-from tiphys_models.clients.prometheus import PrometheusClient
-from tiphys_models.domain.clock import ManualClock, SystemClock
-from tiphys_models.domain.errors import TiphysError
-from tiphys_models.features.calls import FunctionProfile
-from tiphys_models.features.schema import COLUMN, NODE_READINGS
+from tiphys_extender.placement.readings import FixedReadings, PrometheusReadings, coverage, readings_from_file
+from tiphys_models.base.clock import ManualClock, SystemClock
+from tiphys_models.base.errors import TiphysError
+from tiphys_models.kube.prometheus import PrometheusClient
+from tiphys_models.placement.calls import FunctionProfile
+from tiphys_models.placement.schema import COLUMN, NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, write_snapshot
 
 LOAD = "node_load1"

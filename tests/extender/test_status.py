@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from tests.extender.harness import Extender, connected, listening, untrained
 from tiphys_extender.status_app import LOADS_PATH, Health, Page, StatusTokens, make_explain_app, make_status_app
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
-from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.serving.bearer import BearerTokens
 
 
@@ -47,7 +47,7 @@ async def test_metrics_start_at_zero_with_every_known_label_and_stay_few() -> No
     assert len(samples) < 1500
     names = {sample.name for sample in samples}
     assert {label for s in samples for label in s.labels} <= {
-        "code", "outcome", "reason", "policy", "le", "result", "mode", "kind", "feature", "model", "sha256", "store", "loop",
+        "code", "outcome", "reason", "policy", "le", "result", "mode", "kind", "feature", "model", "sha256", "store", "loop", "group", "would",
     }  # fmt: skip
     neutral = {s.labels["reason"] for s in samples if s.name == "tiphys_extender_neutral_answers_total"}
     assert neutral == {str(reason) for reason in NeutralReason}

@@ -24,17 +24,18 @@ from tests.extender.binder_harness import (
     node_object,
     tenants_file,
 )
-from tiphys_extender.binder.caps import CapDefaults, Caps
-from tiphys_extender.binder.kept import Kept
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.placer import new_uid
-from tiphys_extender.binder.refused import STATUS, TENANT_CAPS, Refused
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.requests import PlaceCall, parse
-from tiphys_extender.binder.settings import BinderSettings
-from tiphys_extender.binder.tenants import Tenant, Tenants
-from tiphys_extender.binder.throttle import Throttle
-from tiphys_models.domain.clock import ManualClock
+from tiphys_extender.binder_settings import BinderSettings
+from tiphys_extender.calls.placer import new_uid
+from tiphys_extender.calls.replies import Replies
+from tiphys_extender.calls.requests import PlaceCall
+from tiphys_extender.serve.caps import CapDefaults, Caps
+from tiphys_extender.serve.kept import Kept
+from tiphys_extender.serve.refused import STATUS, TENANT_CAPS, Refused
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenant, Tenants
+from tiphys_extender.serve.throttle import Throttle
+from tiphys_models.base.clock import ManualClock
 
 THEIRS = policy_object("theirs", "elsewhere", mode="Active", policy="least-connections")
 ABSURD = {"namespace": "elsewhere", "function": "f", "cpu": "1000", "memory": "1Pi"}

@@ -15,10 +15,10 @@ import pytest
 import trustme
 
 from tests.extender.harness import Extender, arguments, check_contract, connected, serving
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.tls import ServerTls
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.serving.bounds import Bounds
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.tls import ServerTls
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.serving.bounds import ListenerBounds
 
 NAMES = ["n0", "n1"]
 CALL = json.dumps(arguments(NAMES)).encode()
@@ -249,7 +249,7 @@ async def test_connections_that_never_begin_tls_are_cut_and_counted_among_all_th
     files.trust(client_ca)
     extender = Extender(nodes=2)
     tls = files.open(extender.metrics)
-    async with serving(extender, tls=lambda: tls.context, bounds=Bounds(connections_a_peer=2)) as port:
+    async with serving(extender, tls=lambda: tls.context, bounds=ListenerBounds(connections_a_peer=2)) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         with pytest.raises((ssl.SSLError, OSError, EOFError)):
             await call(port, client(server_ca, client_ca))  # both places are taken

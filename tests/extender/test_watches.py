@@ -14,9 +14,9 @@ from tests.builders import policy_object
 from tests.extender.fake_api import FakeApi, fake_api
 from tests.extender.harness import Extender, pod_json
 from tiphys_extender.watches import POLICIES_PATH, RUNNING, Watches
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.reflector import WatchLimits
-from tiphys_models.domain.clock import SystemClock
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.reflector import WatchLimits
 
 NODES, PODS, SWITCH = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/tiphys-system/configmaps"
 QUICK = WatchLimits(stall_s=1.0, backoff_start_s=0.02, backoff_max_s=0.1)
@@ -113,7 +113,7 @@ async def test_pods_are_listed_in_pages_and_finished_ones_not_at_all() -> None:
         await run.until(lambda: run.extender.world.synced, within_s=5)
         assert run.extender.state.pods == 1100
         pages = [q for q in run.api.queries if q["path"] == PODS and "watch" not in q]
-        assert [page["limit"] for page in pages] == ["500", "500", "500"]
+        assert [page["limit"] for page in pages] == ["50", "500", "500", "500"]
         assert {page["fieldSelector"] for page in pages} == {RUNNING}
 
 

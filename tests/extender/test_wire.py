@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.extender.harness import Extender, arguments, check_contract, decode_as_go, pod_json
-from tiphys_extender.wire import BAD_REQUEST_REASONS, BadRequest, encode_neutral, encode_ranked, parse_call, segments
-from tiphys_models.placement.rank import levels
+from tests.levels import levels
+from tiphys_extender.serve.wire import BAD_REQUEST_REASONS, BadRequest, encode_neutral, encode_ranked, parse_call, segments
 
 # The smallest request a real scheduler sends: containers may be null.
 SMALLEST = b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":null},"status":{}},"Nodes":null,"NodeNames":["a","b","c"]}'

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.fuzz.schemas import bruised, within
 from tests.fuzz.values import Draw, Json, metadata
+from tiphys_models.api.base import API_VERSION
 from tiphys_models.api.crd import spec_schema, status_schema
 from tiphys_models.api.resources import RESOURCES
-from tiphys_models.api.scheduling_policy import API_VERSION
 
 _BY_KIND = {resource.kind: resource for resource in RESOURCES}
 

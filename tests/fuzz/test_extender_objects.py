@@ -15,28 +15,30 @@ from prometheus_client import CollectorRegistry
 from tests.builders import policy_object
 from tests.extender.binder_harness import PLATFORM, Binder, node_object
 from tests.extender.harness import Extender, check_contract, pod_json
-from tests.extender.streams.builders import KEYS
+from tests.extender.streams.builders import KEYS, shipped_models
 from tests.extender.streams.test_objects import obj as stream_object
 from tests.extender.streams.test_objects import policy as stream_policy
 from tests.extender.streams.test_objects import site as stream_site
 from tests.fuzz.feeding import BATCH, SEED, case, objects, survives
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.requests import PlaceCall
-from tiphys_extender.binder.requests import parse as parse_body
-from tiphys_extender.guarded import CountingSink, Guarded
+from tiphys_extender.calls.requests import PlaceCall
 from tiphys_extender.learned_models import LearnedModels
-from tiphys_extender.metrics import Metrics
-from tiphys_extender.plans import PlanSink
+from tiphys_extender.placement.objects import PodSink, node_objects, policy_objects, switch_objects
+from tiphys_extender.placement.plans import PlanObjects
+from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.requests import parse as parse_body
+from tiphys_extender.serve.wire import BadRequest, parse_call
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS, StreamMetrics
 from tiphys_extender.streams.objects import StreamObjects
-from tiphys_extender.watches import NodeSink, PodSink, PolicySink, SwitchSink
-from tiphys_extender.wire import BadRequest, parse_call
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.quantity import MOST_BYTES, MOST_MILLI
-from tiphys_models.features.encoder import encode, encode_outlook
-from tiphys_models.features.readings import PlacementRequest
+from tiphys_extender.watches import watch_troubles
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.quantity import MOST_BYTES, MOST_MILLI
+from tiphys_models.kube.guard import GuardedSink
+from tiphys_models.kube.reflector import CountingSink
+from tiphys_models.placement.candidates import PlacementRequest
+from tiphys_models.placement.encoder import encode, encode_outlook
 
 NOBODY: Any = None
 """In the place of a client: nothing is fetched while objects come in."""
@@ -45,7 +47,7 @@ NOBODY: Any = None
 # ---- sinks: the hostile one, then a healthy one ------------------------------------------------------------------------
 
 
-def hostile_then_healthy(kind: str, guarded: Guarded, sink: CountingSink, healthy: Callable[[int], bool]) -> None:
+def hostile_then_healthy(kind: str, guarded: GuardedSink, sink: CountingSink, healthy: Callable[[int], bool]) -> None:
     """Puts, drops and lists; `healthy(number)` puts a healthy object and says whether it was taken."""
     random = Random(f"{SEED}/steps/{kind}")
     listed: set[str] = set()
@@ -64,7 +66,7 @@ def hostile_then_healthy(kind: str, guarded: Guarded, sink: CountingSink, health
 @pytest.mark.parametrize("kind", [case("Node")])
 def test_nodes_reach_the_extender(kind: str) -> None:
     extender = Extender(nodes=0)
-    sink = NodeSink(extender.world)
+    sink = node_objects(extender.world)
 
     def healthy(number: int) -> bool:
         obj = node_object(f"healthy-{number % 7}", cpu=f"{number % 5 + 1}")
@@ -72,7 +74,7 @@ def test_nodes_reach_the_extender(kind: str) -> None:
         row = extender.state.nodes.row_of[f"healthy-{number % 7}"]
         return row >= 0 and extender.state.nodes.cores[row] == number % 5 + 1
 
-    guarded = Guarded("nodes", sink, extender.metrics)
+    guarded = GuardedSink("nodes", sink, watch_troubles(extender.metrics))
     hostile_then_healthy(kind, guarded, sink, healthy)
 
 
@@ -88,7 +90,7 @@ def finite_but_for_readings(extender: Extender, names: list[str]) -> bool:
 def test_pods_reach_the_extender_and_leave_no_trace(kind: str) -> None:
     extender = Extender(nodes=3)
     sink = PodSink(extender.world, extender.decisions, extender.clock)
-    guarded = Guarded("pods", sink, extender.metrics)
+    guarded = GuardedSink("pods", sink, watch_troubles(extender.metrics))
 
     def healthy(number: int) -> bool:
         mine = pod_json("healthy")
@@ -110,7 +112,7 @@ def test_pods_reach_the_extender_and_leave_no_trace(kind: str) -> None:
 @pytest.mark.parametrize("kind", [case("Node")])
 def test_nodes_reach_the_pool_of_the_binder(kind: str) -> None:
     binder = Binder(nodes=0)
-    guarded = Guarded("nodes", binder.nodes, binder.metrics)
+    guarded = GuardedSink("nodes", binder.nodes, watch_troubles(binder.metrics))
 
     def healthy(number: int) -> bool:
         guarded.put(node_object("healthy"))
@@ -124,7 +126,7 @@ def test_nodes_reach_the_pool_of_the_binder(kind: str) -> None:
 @pytest.mark.parametrize("kind", [case("Pod")])
 def test_pods_reach_the_binder(kind: str) -> None:
     binder = Binder(nodes=2)
-    guarded = Guarded("pods", binder.pods, binder.metrics)
+    guarded = GuardedSink("pods", binder.pods, watch_troubles(binder.metrics))
 
     def healthy(number: int) -> bool:
         mine = pod_json("healthy", spec={"nodeName": "n1"})
@@ -144,8 +146,8 @@ def test_pods_reach_the_binder(kind: str) -> None:
 @pytest.mark.parametrize("kind", [case("SchedulingPolicy")])
 def test_policies_reach_the_router(kind: str) -> None:
     extender = Extender(nodes=1, policies=[])
-    sink = PolicySink(extender.world, extender.metrics)
-    guarded = Guarded("policies", sink, extender.metrics)
+    sink = policy_objects(extender.world, extender.metrics)
+    guarded = GuardedSink("policies", sink, watch_troubles(extender.metrics))
 
     def healthy(number: int) -> bool:
         guarded.put(policy_object("healthy", namespace="ours", mode="Active" if number % 2 else "Shadow"))
@@ -159,8 +161,8 @@ def test_policies_reach_the_router(kind: str) -> None:
 @pytest.mark.parametrize("kind", [case("PlacementPlan")])
 def test_plans_reach_the_world(kind: str) -> None:
     extender = Extender(nodes=1)
-    sink = PlanSink(extender.world)
-    guarded = Guarded("plans", sink, extender.metrics)
+    sink = PlanObjects(extender.world)
+    guarded = GuardedSink("plans", sink, watch_troubles(extender.metrics))
 
     def healthy(number: int) -> bool:
         spec = {"policyUid": "u", "policyGeneration": number, "planner": "gobi", "interval": 1, "validUntil": "2026-01-01T00:00:00Z"}
@@ -174,12 +176,12 @@ def test_plans_reach_the_world(kind: str) -> None:
 @pytest.mark.parametrize("kind", [case("ConfigMap")])
 def test_the_kill_switch_obeys_after_anything(kind: str) -> None:
     extender = Extender(nodes=1)
-    guarded = Guarded("switch", SwitchSink(extender.world, extender.metrics, "switch"), extender.metrics)
+    guarded = GuardedSink("switch", switch_objects(extender.world, extender.metrics, "switch"), watch_troubles(extender.metrics))
     for number, (what, obj) in enumerate(objects(kind)):
         obj["metadata"]["name"] = "switch"
         survives(what, lambda obj=obj: guarded.put(obj))  # type: ignore[misc]
         wanted = number % 2 == 0
-        guarded.put({"metadata": {"name": "switch"}, "data": {"enabled": str(wanted).lower()}})
+        guarded.put({"metadata": {"name": "switch", "uid": "own"}, "data": {"enabled": str(wanted).lower()}})
         assert extender.world.enabled is wanted, what
 
 
@@ -187,7 +189,7 @@ def test_the_kill_switch_obeys_after_anything(kind: str) -> None:
 async def test_learned_models_are_wanted_or_refused(kind: str) -> None:
     extender = Extender(nodes=1)
     sink = LearnedModels(NOBODY, extender.models, extender.metrics, "ours", None)
-    guarded = Guarded("models", sink, extender.metrics)
+    guarded = GuardedSink("models", sink, watch_troubles(extender.metrics))
     weights = {"configMap": {"name": "w"}}
 
     def healthy(number: int) -> bool:
@@ -201,7 +203,9 @@ async def test_learned_models_are_wanted_or_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [case("InferenceSite"), case("ModelVariant"), case("StreamPolicy")])
 async def test_stream_objects_reach_the_stream_binder(kind: str) -> None:
-    binder = StreamBinder("site-a", "n", lambda: KEYS, Chooser(Weights(None).load), StreamMetrics(CollectorRegistry()), ManualClock())
+    binder = StreamBinder(
+        "site-a", "n", lambda: KEYS, Chooser(Weights(shipped_models()).load), StreamMetrics(CollectorRegistry()), ManualClock()
+    )
     binder.activate(lambda: True, recover=False)
     metrics, tripped = Metrics(), 0
 
@@ -214,7 +218,7 @@ async def test_stream_objects_reach_the_stream_binder(kind: str) -> None:
         each.listed(set())
     which = {"InferenceSite": SITES, "ModelVariant": VARIANTS, "StreamPolicy": POLICIES}[kind]
     metrics.watch_errors[which, "bad-object"] = metrics.watch_errors["nodes", "bad-object"]  # the extender's own has no such kinds
-    guarded = {name: Guarded(which, sink, metrics) for name, sink in stream.sinks.items()}
+    guarded = {name: GuardedSink(which, sink, watch_troubles(metrics)) for name, sink in stream.sinks.items()}
     variant = {
         "task": "detect", "model": "m", "site": "site-a", "accuracy": 40, "delayMs": 5, "capacityQps": 10, "profiledKb": 100,
         "endpoint": {"url": "http://10.0.0.1"},

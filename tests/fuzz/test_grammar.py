@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from tests.fuzz.grammar import GRAMMAR, HEALTHY
+from tiphys_models.api.base import parse
 from tiphys_models.api.resources import RESOURCES, Resource
-from tiphys_models.api.scheduling_policy import parse
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 
 @pytest.mark.parametrize("kind", GRAMMAR)

@@ -13,46 +13,48 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.fuzz.grammar import GRAMMAR, HEALTHY
-from tests.operator.binding.test_verdicts import SUMMARY
 from tests.operator.scaling.harness import World
 from tests.operator.scaling.small import NOW_S
 from tests.operator.scaling.small import policy as scaling_policy
 from tests.operator.scaling.small import target as healthy_target
+from tests.operator.streams.test_verdicts import SUMMARY
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.stream_summary import StreamSummary
-from tiphys_models.clients.kube import ApiError
-from tiphys_models.clients.reflector import Sink
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import Unavailable
-from tiphys_models.domain.quantity import MOST_MILLI
-from tiphys_operator.binding.cluster import BindingCluster
-from tiphys_operator.binding.endpoints import SliceSink
-from tiphys_operator.binding.rounds import Rounds
-from tiphys_operator.binding.seen import policy_object, site_object, variant_object
-from tiphys_operator.binding.verdicts import failed_policy, failed_site, failed_variant, policy_status, site_status, variant_status
-from tiphys_operator.decision_reader import Cursor, tally
-from tiphys_operator.guard import GuardedSink, ObjectGuard, attempted
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.base.quantity import MOST_MILLI
+from tiphys_models.kube.client import ApiError
+from tiphys_models.kube.guard import GuardedSink, attempted
+from tiphys_models.kube.reflector import Sink
+from tiphys_operator.cluster.observed import NodeSink, ObservedCluster, PodSink
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.observation import Observation, PodGroup, model_seen, policy_seen
-from tiphys_operator.plan import plan
-from tiphys_operator.policy_watch import SeenVersions
-from tiphys_operator.scaling.cluster import NodeSink, PodSink, PolicySink, ScalingCluster
-from tiphys_operator.scaling.conflicts import Others, conflict
-from tiphys_operator.scaling.loop import _LONGEST_S
+from tiphys_operator.object_guard import ObjectGuard
+from tiphys_operator.placement.decision_reader import Cursor, tally
+from tiphys_operator.placement.observation import Observation, PodGroup, model_seen, policy_seen
+from tiphys_operator.placement.plan import plan
+from tiphys_operator.runtime.kopf_watch import SeenVersions
+from tiphys_operator.scaling.cluster import ScalingCluster
+from tiphys_operator.scaling.conflicts import OtherScalers, conflict
+from tiphys_operator.scaling.controller import _LONGEST_S
+from tiphys_operator.scaling.metrics import ScalingMetrics
 from tiphys_operator.scaling.room import quota_cpu, quota_pods
+from tiphys_operator.scaling.running import Case, Running
 from tiphys_operator.scaling.seen import scaling_seen
 from tiphys_operator.scaling.shape import Shape, shape_of, size_in_force
 from tiphys_operator.scaling.verdicts import Finding, events, status_of
-from tiphys_operator.scaling.window import looks
 from tiphys_operator.scaling.workload import target_of
-from tiphys_operator.selection.cluster import Cluster
-from tiphys_operator.selection.cluster import NodeSink as SelectionNodeSink
-from tiphys_operator.selection.cluster import PodSink as SelectionPodSink
 from tiphys_operator.selection.prices import PriceTable
+from tiphys_operator.streams.cluster import BindingCluster
+from tiphys_operator.streams.endpoints import SliceSink
+from tiphys_operator.streams.metrics import BindingMetrics
+from tiphys_operator.streams.rounds import Rounds
+from tiphys_operator.streams.seen import policy_object, site_object, variant_object
+from tiphys_operator.streams.verdicts import failed_policy, failed_site, failed_variant, policy_status, site_status, variant_status
 
 SEED = int(os.environ.get("TIPHYS_FUZZ_SEED", "1"))
 _CASES = 20
@@ -95,38 +97,30 @@ def fed(kind: str, sink: Sink, works: Callable[[dict[str, Any]], bool]) -> None:
             raise AssertionError(f"{seed}: {error!r}") from error
 
 
-def test_pods_into_scaling() -> None:
-    cluster = ScalingCluster()
-    for number, namespace in enumerate(("shop", "default")):  # there pods are kept whole, elsewhere only their load
+def test_pods_into_the_observed_cluster() -> None:
+    cluster = ObservedCluster(ManualClock())
+    cluster.keeps_finished = True
+    policies = ScalingCluster(cluster)
+    for number, namespace in enumerate(("shop", "default")):  # pods of their targets are kept whole
         policy = healthy("ScalingPolicy", number)
         policy["metadata"]["namespace"] = namespace
-        cluster.put_policy(policy)
+        policies.store.put(policy)
 
     def works(pod: dict[str, Any]) -> bool:
-        return pod["status"]["phase"] in ("Succeeded", "Failed") or pod["metadata"]["uid"] in cluster.pod_uids()
+        return pod["status"]["phase"] in ("Succeeded", "Failed") or pod["metadata"]["uid"] in cluster.pods
 
-    fed("Pod", PodSink(cluster, lambda _: None), works)
+    fed("Pod", PodSink(cluster), works)
     assert all(type(used_m) is int and 0 <= used_m < MOST_MILLI * 100_000 for used_m in cluster.used_m.values())
-    for uid in cluster.pod_uids():
-        cluster.put_pod(None, uid)
-    assert (cluster.used_m, cluster.pod_uids()) == ({}, set()), "what pods used is given back exactly"
-
-
-def test_pods_into_selection() -> None:
-    cluster = Cluster()
-    fed("Pod", SelectionPodSink(cluster, ManualClock()), lambda pod: pod["metadata"]["uid"] in cluster.pods)
     assert all(0 <= pod.cores < 2**40 and 0 <= pod.ram_mib < 2**40 for pod in cluster.pods.values())
+    for uid in cluster.pod_uids():
+        cluster.drop_pod(uid)
+    assert (cluster.used_m, cluster.pods, cluster.pods_kept()) == ({}, {}, 0), "what pods used is given back exactly"
 
 
-def test_nodes_into_scaling() -> None:
-    cluster = ScalingCluster()
-    fed("Node", NodeSink(cluster), lambda node: node["metadata"]["name"] in cluster.nodes)
+def test_nodes_into_the_observed_cluster_and_their_prices() -> None:
+    cluster, prices = ObservedCluster(), PriceTable()
+    fed("Node", NodeSink(cluster), lambda node: bool(prices.host_types([cluster.nodes[node["metadata"]["name"]]])))
     assert all(0 <= node.allocatable_m <= MOST_MILLI for node in cluster.nodes.values())
-
-
-def test_nodes_into_selection_and_its_prices() -> None:
-    cluster, prices = Cluster(), PriceTable()
-    fed("Node", SelectionNodeSink(cluster), lambda node: bool(prices.host_types([cluster.nodes[node["metadata"]["name"]]])))
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
@@ -158,11 +152,11 @@ def test_quotas_leave_room_or_say_nothing() -> None:
 def test_others_autoscalers_are_a_conflict_or_none(part: str) -> None:
     policy = scaling_policy()
     for seed, obj in hostile("HorizontalPodAutoscaler", EACH // 3):
-        found, trip = attempted(lambda obj=obj: conflict(policy, Others(**{part: [obj]}), [policy], 0, ""))  # type: ignore[misc]
+        found, trip = attempted(lambda obj=obj: conflict(policy, OtherScalers(**{part: [obj]}), [policy], 0, ""))  # type: ignore[misc]
         assert trip.error is None, f"{seed}: {trip.message}"
         assert found is None or found.message, seed
         ours = {"metadata": {"name": "h"}, "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}}}
-        assert part != "hpas" or conflict(policy, Others(hpas=[obj, ours]), [policy], 0, "") is not None, seed
+        assert part != "hpas" or conflict(policy, OtherScalers(hpas=[obj, ours]), [policy], 0, "") is not None, seed
 
 
 def test_endpoint_slices_into_binding() -> None:
@@ -193,21 +187,22 @@ def test_learned_models_with_any_status_are_planned_for() -> None:
 
 def test_scaling_policies_with_any_status_are_read_and_told() -> None:
     cluster = ScalingCluster()
-    sink, registry = PolicySink(cluster, lambda _: None), CollectorRegistry()
-    guarded = GuardedSink("ScalingPolicy", sink, ObjectGuard(registry))
+    registry = CollectorRegistry()
+    guarded = GuardedSink("ScalingPolicy", cluster.store, ObjectGuard(registry))
 
-    for number, (seed, obj) in enumerate(hostile("ScalingPolicy")):
+    for number, (seed, made) in enumerate(hostile("ScalingPolicy")):
+        obj = orjson.loads(json.dumps(made))  # as it comes over the wire
         guarded.put(obj)
         seen, trip = attempted(lambda obj=obj: scaling_seen(obj))  # type: ignore[misc]
         assert seen is not None, f"{seed}: {trip.message}"
         status = status_of(seen, Finding(ScalingReason.INTERNAL_ERROR, "odd"), NOW_S)
         events(seen, status)
-        assert seen.spec is None or isinstance(looks(seen, seen.spec), bool), seed
+        assert seen.spec is None or isinstance(Case(seen, seen.spec, Running()).looks, bool), seed
         good = healthy("ScalingPolicy", number)
         guarded.put(good)
         assert good["metadata"]["uid"] in cluster.policies, seed
     assert errors(registry, "ScalingPolicy") == 0
-    metrics = OperatorMetrics().scaling
+    metrics = OperatorMetrics().part(ScalingMetrics)
     for policy in cluster.policies.values():
         if policy.status.last_decision is not None:
             metrics.sizes([policy.status.last_decision], ())
@@ -254,7 +249,7 @@ good_deployment = World().kube.deployment
 
 @pytest.mark.parametrize("kind", ["InferenceSite", "ModelVariant", "StreamPolicy"])
 def test_objects_of_binding_with_any_status_are_judged_and_shown(kind: str) -> None:
-    cluster, metrics = BindingCluster(lambda: None), OperatorMetrics().binding
+    cluster, metrics = BindingCluster(lambda: None), OperatorMetrics().part(BindingMetrics)
     objects: Any = {"InferenceSite": cluster.sites, "ModelVariant": cluster.variants, "StreamPolicy": cluster.policies}[kind]
     rounds, registry = Rounds(), CollectorRegistry()
     guarded = GuardedSink(kind, objects, ObjectGuard(registry))

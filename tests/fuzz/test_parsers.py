@@ -12,13 +12,13 @@ from tests.extender.streams.test_objects import site as stream_site
 from tests.fuzz.feeding import EACH, SEED, case, objects, survives
 from tests.fuzz.grammar import GRAMMAR
 from tests.fuzz.values import Draw
-from tiphys_models.api.learned_artifact import checked_network, parts_of_config_map
+from tiphys_models.api.catalogue import compile_catalogue, site_seen, variant_seen
+from tiphys_models.api.learned_artifact import checked, parts_of_config_map
 from tiphys_models.api.learned_model import ConfigMapSource, LearnedModelSpec, parse_model
 from tiphys_models.api.routing import Router, route_of
-from tiphys_models.binding.catalogue import compile_catalogue, site_seen, variant_seen
-from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
-from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.domain.quantity import MOST_BYTES, MOST_MILLI, cpu_milli, memory_bytes, quantity, timestamp_s
+from tiphys_models.base.errors import ArtifactRefused, InvalidInput
+from tiphys_models.base.facts import node_facts, pod_facts
+from tiphys_models.base.quantity import MOST_BYTES, MOST_MILLI, cpu_milli, memory_bytes, quantity, timestamp_s
 
 # ---- plain parsers --------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ def test_weights_in_config_maps_are_refused_and_never_more_than_that(kind: str) 
     for what, obj in objects(kind):
 
         def check(obj: dict[str, Any] = obj) -> None:
-            checked_network(spec, parts_of_config_map(spec, source, obj, "w"), "w")
+            checked(spec, parts_of_config_map(spec, source, obj, "w"))
 
         survives(what, check, ArtifactRefused)
 

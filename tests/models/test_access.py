@@ -10,9 +10,9 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tiphys_models.clients.access import ApiAccess, find_access, kubeconfig_access
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.kube.access import ApiAccess, find_access, kubeconfig_access
+from tiphys_models.kube.client import KubeClient
 
 
 def kubeconfig(tmp_path: Path, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Path:

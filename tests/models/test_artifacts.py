@@ -14,11 +14,11 @@ import pytest
 from safetensors.numpy import load, save
 
 from tiphys_models.artifacts.files import SHIPPED
-from tiphys_models.artifacts.score_network import load_network
-from tiphys_models.artifacts.untrained import write_untrained
 from tiphys_models.artifacts.work import SCORING
-from tiphys_models.domain.errors import ArtifactRefused
-from tiphys_models.features.outlook import SCHEMA_OUTLOOK, WIDTH
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.placement.outlook import SCHEMA_OUTLOOK, WIDTH
+from tiphys_models.placement.score_network import load_network
+from tiphys_models.placement.untrained import write_untrained
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.binding_corpus import BAD, CASES, GOOD, GOOD_CASES, POLICY, SITE
 from tiphys_models.api.inference_site import parse_site
 from tiphys_models.api.model_variant import parse_variant
 from tiphys_models.api.stream_policy import StreamPolicySpec, parse_stream_policy
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 PARSE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "InferenceSite": parse_site,

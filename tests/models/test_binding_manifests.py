@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from tiphys_models.api.catalogue import Catalogue, compile_catalogue, site_seen, variant_seen
 from tiphys_models.api.inference_site import parse_site
 from tiphys_models.api.model_variant import parse_variant
 from tiphys_models.api.stream_policy import parse_stream_policy
-from tiphys_models.binding.catalogue import Catalogue, compile_catalogue, site_seen, variant_seen
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 PARSE: dict[str, Any] = {"InferenceSite": parse_site, "ModelVariant": parse_variant, "StreamPolicy": parse_stream_policy}

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.binding_corpus import SITE, VARIANT
+from tiphys_models.api.catalogue import MEASURED_FOR_S, MOST_REPLICAS, Catalogue, compile_catalogue, site_seen, variant_seen
 from tiphys_models.api.reasons import VariantReason
-from tiphys_models.binding.catalogue import MEASURED_FOR_S, MOST_REPLICAS, Catalogue, compile_catalogue, site_seen, variant_seen
-from tiphys_models.binding.protocol import Reason, View, bind
-from tiphys_models.binding.rules import StaticPolicy
-from tiphys_models.binding.streams import Stream
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.quantity import timestamp_s
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.quantity import timestamp_s
+from tiphys_models.streams.protocol import BindReason, View, bind
+from tiphys_models.streams.rules import StaticPolicy
+from tiphys_models.streams.stream import Stream
 
 MEASURED_AT = "2026-01-02T03:04:05Z"
 NOW_S = float(timestamp_s(MEASURED_AT) or 0) + 1
@@ -106,7 +106,7 @@ def test_streams_leave_a_site_that_went_down() -> None:
         found = catalogue(site(probe=PROBED, reachable=reachable), far, variant(), variant("other", site="far"))
         view = View(found.network_ms, np.zeros(len(found.offers)), found.up)
         bound = bind(StaticPolicy("closest"), found.offers, stream, view)
-        assert (bound.reason, found.offers.all[bound.offer].name) == (Reason.BOUND, expected)
+        assert (bound.reason, found.offers.all[bound.offer].name) == (BindReason.BOUND, expected)
 
 
 def test_an_object_that_cannot_be_read_is_named() -> None:

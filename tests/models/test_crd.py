@@ -13,7 +13,7 @@ from tiphys_models.api import crd, resources
 from tiphys_models.api.learned_model import CARD_MAX_BYTES
 from tiphys_models.api.scaling_policy import parse_scaling
 from tiphys_models.api.scheduling_policy import parse_spec
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.facts import function_of, image_name, node_facts, pod_facts, pod_requests
-from tiphys_models.domain.quantity import cpu_milli, memory_bytes, quantity, timestamp_s
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.facts import function_of, image_name, node_facts, pod_facts, pod_requests
+from tiphys_models.base.quantity import cpu_milli, memory_bytes, quantity, timestamp_s
 
 
 @pytest.mark.parametrize(

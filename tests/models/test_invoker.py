@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiphys_models.sim.functions import FUNCTIONS, MIB, FunctionModel
-from tiphys_models.sim.invoker import Event, Invoker, InvokerRules, Step, core_shares
+from tiphys_models.placement.sim.functions import FUNCTIONS, MIB, FunctionModel
+from tiphys_models.placement.sim.invoker import CallStep, Event, Invoker, InvokerRules, core_shares
 
 GIB = 1024 * MIB
 
@@ -29,7 +29,7 @@ def finish_times(runtime: Invoker, until_s: float = 1e6) -> dict[str, float]:
 
 
 def ends_of(events: list[Event]) -> dict[str, float]:
-    return {event.call: event.at_s for event in events if event.step is Step.DONE}
+    return {event.call: event.at_s for event in events if event.step is CallStep.DONE}
 
 
 def test_a_call_alone_takes_its_cold_time_and_the_next_one_its_warm_time() -> None:
@@ -37,10 +37,13 @@ def test_a_call_alone_takes_its_cold_time_and_the_next_one_its_warm_time() -> No
         runtime = node(cores=8)
         runtime.submit("first", profile, 0.0)
         first = runtime.advance(100.0)
-        assert [(event.call, event.step, event.cold) for event in first] == [("first", Step.READY, True), ("first", Step.DONE, True)]
+        assert [(event.call, event.step, event.cold) for event in first] == [
+            ("first", CallStep.READY, True),
+            ("first", CallStep.DONE, True),
+        ]
         assert [event.at_s for event in first] == pytest.approx([profile.init_s, profile.cold_s])
         second = runtime.submit("second", profile, 100.0) + runtime.advance(200.0)
-        assert [(event.step, event.cold) for event in second] == [(Step.READY, False), (Step.DONE, False)]
+        assert [(event.step, event.cold) for event in second] == [(CallStep.READY, False), (CallStep.DONE, False)]
         assert [event.at_s for event in second] == pytest.approx([100.0, 100.0 + profile.warm_s])
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.builders import GIB, request, state, view
-from tiphys_models.features.calls import FunctionProfile
-from tiphys_models.features.encoder import ENCODERS, encode, encode_outlook
-from tiphys_models.features.outlook import OUTLOOK, SCHEMA_OUTLOOK, WIDTH
-from tiphys_models.features.schema import FEATURES
+from tiphys_models.placement import kernels
+from tiphys_models.placement.calls import FunctionProfile
+from tiphys_models.placement.encoder import ENCODERS, encode, encode_outlook
+from tiphys_models.placement.outlook import OUTLOOK, SCHEMA_OUTLOOK, WIDTH
+from tiphys_models.placement.schema import FEATURES
 from tiphys_models.placement.state import PlacementState
-from tiphys_models.policies import kernels
 
 PROFILE = FunctionProfile(1.0, 4.0, 2.0, 6.0, 2.0)
 

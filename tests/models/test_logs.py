@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tiphys_models.logs import JsonFormatter
+from tiphys_models.serving.logs import JsonFormatter
 
 
 @pytest.mark.parametrize("hostile", ['a\n{"level": "forged"}', "\x1b[31mred", "\ud800", "x" * 300_000, "\u2028"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tiphys_models.domain.oddities import OddityBook, name_of, oddities
+from tiphys_models.base.oddities import OddityBook, name_of, oddities
 
 
 def pod(requests: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_an_odd_object_is_told_once_and_again_when_it_is_odd_in_another_way() ->
     assert book.news(pod({"cpu": "1e400"}, annotations={"a": "x" * 100_000})) == ("huge-annotations", "absurd-quantity")
 
 
-def test_the_book_is_bounded() -> None:
+def test_the_book_of_odd_objects_is_bounded() -> None:
     book = OddityBook(most=10)
     for number in range(1000):
         assert book.news(pod({"cpu": "1e400"}, uid=f"u{number}"))

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from tests.extender.fake_api import fake_api
 from tests.fast_time import LoopClock, run_fast
 from tests.operator.api_server import FakeApiServer, status
-from tiphys_models.clients import kube
-from tiphys_models.clients import unroute as unrouting
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.backoff import RETRY_AFTER_MAX_S, Backoff, parse_retry_after, patiently
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.leases import Lease, LeaseOptions
-from tiphys_models.clients.paging import Paging
-from tiphys_models.clients.reflector import BadObject, Reflector
-from tiphys_models.domain.clock import SystemClock
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube import client as kube
+from tiphys_models.kube import unroute as unrouting
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.backoff import RETRY_AFTER_MAX_S, Backoff, parse_retry_after, patiently
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.leases import Lease, LeaseOptions
+from tiphys_models.kube.paging import Paging
+from tiphys_models.kube.reflector import BadObject, Reflector
 
 NODES = "/api/v1/nodes"
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -420,22 +420,39 @@ async def test_a_page_that_drips_has_a_deadline() -> None:
                 await client.page(NODES)
 
 
+async def test_pages_are_as_long_as_a_good_size_to_parse_holds_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube, "PAGE_BYTES", 50_000)
+    limits, sizes = await _paged()
+    assert limits[0] == 50
+    assert max(sizes[1:]) <= 55_000
+    assert max(limits[1:]) < 25
+
+
 async def test_a_page_too_large_is_asked_for_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may make hundreds of objects as large as can be: a page of 500 would be 125 MB of annotations."""
-    monkeypatch.setattr(kube, "MAX_BODY_BYTES", 200_000)
+    monkeypatch.setattr(kube, "_LARGE_PAGE_BYTES", 20_000)
+    limits, _ = await _paged()
+    assert limits[:2] == [50, 6]
+
+
+async def _paged() -> tuple[list[int], list[int]]:
+    """How many of 300 objects of 2.4 kB were asked for with each page, and the bytes of the answers."""
     items = [{**node(index), "annotations": "x" * 2_000} for index in range(300)]
     limits: list[int] = []
+    sizes: list[int] = []
 
     async def page(request: web.Request) -> web.Response:
         start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
         limits.append(limit)
         more = {"continue": str(start + limit)} if start + limit < len(items) else {}
-        return web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": items[start : start + limit]})
+        answer = web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": items[start : start + limit]})
+        sizes.append(len(answer.body or b""))  # type: ignore[arg-type]
+        return answer
 
     async with answering(page) as client:
         found = [item async for one in client.pages(NODES) for item in one["items"]]
     assert [item["metadata"]["name"] for item in found] == [f"n{index}" for index in range(300)]
-    assert min(limits) == 62
+    return limits, sizes
 
 
 @pytest.mark.parametrize(

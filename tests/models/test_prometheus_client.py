@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tiphys_models.clients.prometheus import AnswerLimits, AnswerTooLarge, Asker, PrometheusClient, Provenance, Turns
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.prometheus import AnswerTooLarge, Asker, PrometheusClient, Provenance, QueryLimits, QueryTurns, _parsed, _pieces
+from tiphys_models.placement.gauges import parse_vector
 
 Vector = list[tuple[dict[str, str], float]]
 
@@ -111,7 +112,7 @@ async def speaking(body: bytes, *, pause_s: float = 0.0, chunk: int = 1 << 16) -
 async def test_an_answer_of_28_megabytes_is_not_read_beyond_the_limit_and_costs_little_memory() -> None:
     body = matrix(70_000)
     assert len(body) > 28_000_000
-    async with speaking(body) as (url, noted), PrometheusClient(url, window_s=60, limits=AnswerLimits(2 << 20, 1000)) as client:
+    async with speaking(body) as (url, noted), PrometheusClient(url, window_s=60, limits=QueryLimits(2 << 20, 1000)) as client:
         tracemalloc.start()
         try:
             with pytest.raises(AnswerTooLarge, match="more than 2 MiB"):
@@ -124,18 +125,18 @@ async def test_an_answer_of_28_megabytes_is_not_read_beyond_the_limit_and_costs_
 
 
 async def test_too_many_series_are_refused_before_they_are_parsed_and_prometheus_is_told_the_limit() -> None:
-    async with speaking(matrix(51)) as (url, noted), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=50)) as client:
+    async with speaking(matrix(51)) as (url, noted), PrometheusClient(url, window_s=60, limits=QueryLimits(series=50)) as client:
         with pytest.raises(AnswerTooLarge, match="more than 50 series"):
             await asyncio.wait_for(client.ranges("up"), 10)
     assert noted[0]["form"] == {"query": "up", "limit": "51"}
-    async with speaking(matrix(50)) as (url, _), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=50)) as client:
+    async with speaking(matrix(50)) as (url, _), PrometheusClient(url, window_s=60, limits=QueryLimits(series=50)) as client:
         assert len((await asyncio.wait_for(client.ranges("up"), 10))["data"]["result"]) == 50
 
 
 async def test_a_label_that_looks_like_the_beginning_of_a_series_is_counted_as_none() -> None:
     odd = {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"x": '"metric":' * 9}, "values": [[1, "1"]]}]}}
     body = json.dumps(odd, separators=(",", ":")).encode()
-    async with speaking(body) as (url, _), PrometheusClient(url, window_s=60, limits=AnswerLimits(series=1)) as client:
+    async with speaking(body) as (url, _), PrometheusClient(url, window_s=60, limits=QueryLimits(series=1)) as client:
         assert await asyncio.wait_for(client.ranges("up"), 10) == odd
 
 
@@ -148,7 +149,7 @@ async def test_an_answer_that_trickles_is_given_up_at_the_deadline_of_the_whole(
 
 
 async def test_a_long_answer_waits_until_the_one_before_is_worked_off_and_a_short_one_does_not() -> None:
-    turns = Turns(1)
+    turns = QueryTurns(1)
     async with (
         speaking(matrix(5_000)) as (url, _),
         speaking(matrix(1)) as (small, _),
@@ -165,13 +166,13 @@ async def test_a_long_answer_waits_until_the_one_before_is_worked_off_and_a_shor
         assert await asyncio.wait_for(second, 10) == 5_000
 
 
-async def _in_turn(client: PrometheusClient, turns: Turns) -> int:
+async def _in_turn(client: PrometheusClient, turns: QueryTurns) -> int:
     async with turns.turn() as turn:
         return len((await client.ranges("up", "", turn))["data"]["result"])
 
 
 async def test_whoever_waits_too_long_for_a_turn_is_told_so_and_leaves_none_taken() -> None:
-    turns = Turns(1)
+    turns = QueryTurns(1)
     async with (
         speaking(matrix(5_000)) as (url, _),
         PrometheusClient(url, window_s=60, timeout_s=0.1) as client,
@@ -215,3 +216,20 @@ async def test_series_that_steer_can_be_held_to_labels_whatever_these_contain() 
         await asyncio.wait_for(client.call_profiles(), 10)
     assert all(r'{namespace="faas\"} or vector(1) #\n"}' in query for query in asked)
     assert len(asked) == 3
+
+
+async def test_a_long_answer_is_parsed_in_pieces_to_the_same_samples() -> None:
+    labels = [{"metric": "x" * 100, "node": f"n{index}", "function": 'a/{"metric":{'} for index in range(3_000)]
+    series = [{"metric": one, "value": [7.5, str(index)]} for index, one in enumerate(labels)]
+    answer = {"status": "success", "data": {"resultType": "vector", "result": series}, "warnings": ['{"metric":{']}
+    body = bytearray(json.dumps(answer, separators=(",", ":")).encode())
+    assert len(list(_pieces(body))) > 3
+    assert _parsed(body, ("function", "node")) == parse_vector(answer, ("function", "node"))
+
+
+async def test_a_long_answer_that_is_no_vector_is_refused_as_a_short_one() -> None:
+    series = [{"metric": {"node": "n" * 100}, "value": [7.5, "1"]}] * 5_000
+    for changed in ({"status": "error"}, {"data": {"resultType": "matrix", "result": series}}):
+        answer = {"status": "success", "data": {"resultType": "vector", "result": series}, **changed}
+        with pytest.raises(Unavailable):
+            _parsed(bytearray(json.dumps(answer, separators=(",", ":")).encode()), ("node",))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import policy_object, view
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.facts import node_facts, pod_facts
-from tiphys_models.features.calls import FunctionProfile
-from tiphys_models.features.prometheus import ReadingTableBuilder, Sample, parse_vector
-from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.facts import node_facts, pod_facts
+from tiphys_models.placement.calls import FunctionProfile
+from tiphys_models.placement.gauges import ReadingTableBuilder, Sample, parse_vector
+from tiphys_models.placement.schema import COLUMN, FEATURES, NODE_READINGS
 from tiphys_models.placement.snapshot import Snapshot, read_snapshot, readings_of, write_snapshot
 from tiphys_models.placement.state import PlacementState
 

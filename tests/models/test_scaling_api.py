@@ -4,7 +4,7 @@ import pytest
 
 from tests.scaling_corpus import BAD, GOOD, LEAST
 from tiphys_models.api.scaling_policy import parse_scaling
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.builders import node, pod, read, request, state
-from tiphys_models.features.encoder import encode
+from tiphys_models.placement.encoder import encode
 
 
 def test_a_glimpse_is_what_the_encoder_would_have_shown_at_that_moment() -> None:

@@ -10,10 +10,10 @@ from tests.builders import policy_object
 from tiphys_models.api.routing import route_of
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.api.selection import CANDIDATES, PlannerName, SelectorName, is_planner
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.planners.registry import candidates
-from tiphys_models.policies.registry import PolicyName
-from tiphys_models.selectors.registry import entries
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.placement.registry import PolicyName
+from tiphys_models.selection.planners.registry import candidates
+from tiphys_models.selection.selectors.registry import entries, servable_names
 
 
 def test_names_in_the_api_are_those_of_the_registries() -> None:
@@ -21,6 +21,8 @@ def test_names_in_the_api_are_those_of_the_registries() -> None:
     assert set(SelectorName) == {entry.name for entry in entries()} - {"metanet-paper"}
     assert set(CANDIDATES) == set(candidates()) | set(PolicyName)
     assert not any(is_planner(name) for name in PolicyName)
+    assert all(is_planner(name) for name in PlannerName)
+    assert set(SelectorName) == set(servable_names())
 
 
 @pytest.mark.parametrize(
@@ -28,10 +30,10 @@ def test_names_in_the_api_are_those_of_the_registries() -> None:
     [
         ({"policy": "greedy", "select": {"by": "ucb"}}, "policy and select"),
         ({"model": "m", "select": {"by": "ucb"}}, "model belongs"),
-        ({"select": {"by": "nobody"}}, "spec.select.by"),
+        ({"select": {"by": "No_Body"}}, "spec.select.by"),
         ({"select": {"by": "ucb", "among": ["greedy"]}}, "spec.select.among"),
         ({"select": {"by": "ucb", "among": ["greedy", "greedy"]}}, "twice"),
-        ({"select": {"by": "ucb", "among": ["greedy", "first-fit"]}}, "spec.select.among"),
+        ({"select": {"by": "ucb", "among": ["greedy", "first fit"]}}, "spec.select.among"),
         ({"select": {"by": "ucb", "intervalSeconds": 1}}, "spec.select.intervalSeconds"),
         ({"select": {"by": "ucb", "weights": {"cost": 0, "energy": 0, "response": 0, "sla": 0}}}, "at least one weight"),
     ],
@@ -39,6 +41,12 @@ def test_names_in_the_api_are_those_of_the_registries() -> None:
 def test_specs_that_make_no_sense_are_refused(spec: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidInput, match=where):
         parse_spec({"spec": spec})
+
+
+def test_names_of_other_packages_are_taken_whether_they_are_known_here_or_not() -> None:
+    select = parse_spec({"spec": {"select": {"by": "acme-chooser", "among": ["acme-packer", "greedy"]}}}).select
+    assert select is not None
+    assert (select.by, select.among) == ("acme-chooser", ["acme-packer", "greedy"])
 
 
 def test_a_select_needs_no_more_than_who_chooses() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tiphys_models.artifacts.files import read_part
+from tiphys_models.artifacts.files import Parts, read_part
 from tiphys_models.artifacts.tensors import check_tensors, load_checked, write_tensors
-from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.base.errors import ArtifactRefused
 
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(3, np.float32)}
 SHAPES: dict[str, tuple[int, ...]] = {"a": (2, 3), "b": (3,)}
@@ -42,7 +42,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
     def refused(card: bytes, weights: bytes) -> str:
         with pytest.raises(ArtifactRefused) as caught:
-            check_tensors(card, weights, "m", "x/1", SHAPES)
+            check_tensors(Parts(card, weights, "m"), "x/1", SHAPES)
         return caught.value.reason
 
     assert refused(card, weights[:-1] + b"\x01") == "DigestMismatch"
@@ -55,7 +55,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
     other = card.replace(sha256(weights).hexdigest().encode(), sha256(half.read_bytes()).hexdigest().encode())
     with pytest.raises(ArtifactRefused, match="float32"):
-        check_tensors(other, half.read_bytes(), "m", "x/1", {"a": (2,)})
+        check_tensors(Parts(other, half.read_bytes(), "m"), "x/1", {"a": (2,)})
     with pytest.raises(ArtifactRefused, match="Missing"):
         load_checked(tmp_path / "none.json", "x/1", SHAPES)
     with pytest.raises(ArtifactRefused, match="ForbiddenFormat"):

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.unroute import ObjectRef, unroute
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.unroute import ObjectRef, unroute
 
 
 class FakeCluster:

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.kube import KubeClient
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.client import KubeClient
 
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 POLICIES = "/apis/tiphys.io/v1alpha1/schedulingpolicies"
@@ -129,7 +129,9 @@ class FakeApiServer:
         self.config_maps[metadata["namespace"], metadata["name"]] = {**obj, "metadata": metadata}
 
     def add_pod(self, name: str, namespace: str = "default", scheduler: str = "tiphys", phase: str = "Pending", **labels: str) -> None:
-        metadata = {"name": name, "namespace": namespace, "uid": uuid.uuid4().hex, "labels": labels}
+        self.version += 1
+        version = str(self.version)
+        metadata = {"name": name, "namespace": namespace, "uid": uuid.uuid4().hex, "labels": labels, "resourceVersion": version}
         self.pods.append({"metadata": metadata, "spec": {"schedulerName": scheduler}, "status": {"phase": phase}})
 
     def wrote(self, part: str) -> int:
@@ -159,8 +161,9 @@ class FakeApiServer:
         if "configmaps" in parts:
             found = self.config_maps.get((parts[3], parts[5]))
             return status(404, "NotFound") if found is None else web.json_response(found)
-        if parts[-1] == "pods":
-            return self._pods(request, parts)
+        if request.path in ("/api/v1/pods", "/api/v1/nodes"):
+            objects = self.pods if parts[-1] == "pods" else []
+            return await self._watch_core(request, objects) if request.query.get("watch") else self._pods(request, objects)
         if "events" in parts:
             return await self._event(request, parts)
         return status(404, "NotFound", f"no {request.path}")
@@ -219,17 +222,21 @@ class FakeApiServer:
             sent = len(self.watch_log)
             await asyncio.sleep(0.02)
 
-    def _pods(self, request: web.Request, parts: list[str]) -> web.Response:
-        namespace = parts[3] if "namespaces" in parts else None
+    def _pods(self, request: web.Request, pods: list[dict[str, Any]]) -> web.Response:
         fields = request.query.get("fieldSelector", "")
-        found = [
-            pod
-            for pod in self.pods
-            if (namespace is None or pod["metadata"]["namespace"] == namespace)
-            and not ("status.phase!=" in fields and pod["status"]["phase"] in ("Succeeded", "Failed"))
-            and not ("spec.schedulerName=" in fields and f"spec.schedulerName={pod['spec']['schedulerName']}" not in fields)
-        ]
+        found = [pod for pod in pods if not ("status.phase!=" in fields and pod["status"]["phase"] in ("Succeeded", "Failed"))]
         return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": found})
+
+    async def _watch_core(self, request: web.Request, objects: list[dict[str, Any]]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        since = int(request.query["resourceVersion"])
+        while True:
+            for obj in objects:
+                if int(obj["metadata"]["resourceVersion"]) > since:
+                    await response.write(json.dumps({"type": "ADDED", "object": obj}).encode() + b"\n")
+            since = self.version
+            await asyncio.sleep(0.02)
 
     async def _event(self, request: web.Request, parts: list[str]) -> web.Response:
         body = await request.json()

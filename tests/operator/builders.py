@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.builders import policy_object
 from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
-from tiphys_operator.models_found import ModelFound, ModelRefused
-from tiphys_operator.observation import AnswerCounts, Observation, PodGroup, PolicySeen, policy_seen
-from tiphys_operator.plan import Plan, plan
+from tiphys_operator.placement.models_found import ModelFound, ModelRefused
+from tiphys_operator.placement.observation import AnswerCounts, Observation, PodGroup, PolicySeen, policy_seen
+from tiphys_operator.placement.plan import Plan, plan
 
 NOW_S = 1_800_000_000.0
 NOW = "2027-01-15T08:00:00Z"

@@ -10,18 +10,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.dead_names import DEAD, dead_names
-from tests.operator.binding.test_probes import HERE, serving
+from tests.operator.streams.test_probes import HERE, serving
 from tiphys_models.api.inference_site import Probe
 from tiphys_models.api.reasons import ProbeMiss
-from tiphys_models.clients.names import Names
-from tiphys_models.domain.clock import SystemClock
-from tiphys_operator import decision_reader
-from tiphys_operator.binding import addresses, summaries
-from tiphys_operator.binding.addresses import ApiServer
-from tiphys_operator.binding.probes import ProbeMissed, Probes
-from tiphys_operator.binding.summaries import SummaryReader
-from tiphys_operator.decision_reader import DecisionReader
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.kube.names import Names
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.placement import decision_reader
+from tiphys_operator.placement.decision_reader import DecisionReader
+from tiphys_operator.streams import addresses, summaries
+from tiphys_operator.streams.addresses import ApiServer
+from tiphys_operator.streams.metrics import BindingMetrics
+from tiphys_operator.streams.probes import ProbeMissed, Probes
+from tiphys_operator.streams.summaries import SummaryReader
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ async def test_summaries_are_read_although_the_name_of_one_binder_is_not_answere
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summaries, "_TIMEOUT_S", 0.2)
-    read = SummaryReader((f"http://binder{DEAD}:8080",), None, OperatorMetrics().binding, SystemClock())
+    read = SummaryReader((f"http://binder{DEAD}:8080",), None, OperatorMetrics().part(BindingMetrics), SystemClock())
     since_s = time.monotonic()
     async with read:
         for _ in range(3):

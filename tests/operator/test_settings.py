@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
+from tiphys_operator.scaling.reach import reach_of
 from tiphys_operator.settings import read_settings
 
 
@@ -92,7 +93,7 @@ def test_a_price_table_that_cannot_be_read_is_named_before_anything_is_tried(tmp
 def test_namespaces_of_scaling_come_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_NAMESPACES", "shop, bank,")
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "")
-    reach = read_settings().reach
+    reach = reach_of(read_settings())
     assert reach.allowed == {"shop", "bank"}
     assert not reach.excluded
     monkeypatch.setenv("TIPHYS_OPERATOR_SCALING_EXCLUDED_NAMESPACES", "Shop")

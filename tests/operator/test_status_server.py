@@ -15,14 +15,16 @@ import trustme
 
 from tests.operator.api_server import FakeApiServer
 from tests.operator.scaling.test_transition_log import transition
-from tiphys_models.api.scaling_transition import TransitionPage
-from tiphys_models.clients.leases import Lease, LeaseOptions
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.serving.bounds import Bounds
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.kube.leases import Lease, LeaseOptions
+from tiphys_models.scaling.transition import TransitionPage
+from tiphys_models.serving.bounds import ListenerBounds
 from tiphys_models.serving.certificates import ServerCertificates
-from tiphys_operator.health import Health
+from tiphys_operator.all_metrics import all_metrics
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.policy_watch import SeenVersions
+from tiphys_operator.runtime.health import Health
+from tiphys_operator.runtime.kopf_watch import SeenVersions
+from tiphys_operator.scaling.metrics import ScalingMetrics
 from tiphys_operator.scaling.transition_log import TransitionLog
 from tiphys_operator.status_server import StatusServer
 
@@ -47,7 +49,7 @@ class Probe:
 
 @pytest.fixture
 async def probe(tmp_path: Path) -> AsyncIterator[Probe]:
-    clock, metrics = ManualClock(), OperatorMetrics()
+    clock, metrics = ManualClock(), all_metrics()
     async with FakeApiServer() as server, server.client() as client:
         lease = Lease(client, LeaseOptions("n", "l", "a"), clock)
         health = Health(clock, lease, dead_after_s=150)
@@ -120,8 +122,8 @@ async def test_there_are_few_series_whatever_happens(probe: Probe) -> None:
     at_first = await series()
     for index in range(1000):
         probe.metrics.count_policies({("Shadow", "True"): index, (f"mode-{index}", "True"): 1})
-        probe.metrics.scaling.count([(f"mode-{index}", "True")], [f"reason-{index}"])
-    assert await series() == at_first < 260, "all there are, and all from the start"
+        probe.metrics.part(ScalingMetrics).count([(f"mode-{index}", "True")], [f"reason-{index}"])
+    assert await series() == at_first < 320, "all there are, and all from the start"
 
 
 async def test_transitions_are_paged_for_whoever_has_the_token(probe: Probe) -> None:
@@ -158,7 +160,7 @@ async def test_nothing_else_is_served(probe: Probe, method: str, path: str, stat
 
 @contextlib.asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[int, OperatorMetrics]]:
-    clock, metrics = ManualClock(), OperatorMetrics()
+    clock, metrics = ManualClock(), all_metrics()
     async with FakeApiServer() as server, server.client() as client:
         health = Health(clock, Lease(client, LeaseOptions("n", "l", "a"), clock), dead_after_s=150)
         async with StatusServer("127.0.0.1", 0, health, metrics, TransitionLog(), None, **options) as status:
@@ -207,14 +209,14 @@ async def test_37_megabytes_of_head_cost_less_than_five(start: bytes, more: byte
 
 @pytest.mark.parametrize("start", [b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost", b"\r\n"])
 async def test_a_request_that_does_not_come_is_cut(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiphys_operator.status_connection.RECEIPT_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.RECEIPT_LIMIT_S", 0.1)
     async with listening() as (port, metrics):
         assert (await said(port, start)).startswith(b"HTTP/1.1 408")
         assert refused(metrics, "too-slow") == 1
 
 
 async def test_a_connection_that_asks_nothing_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiphys_operator.status_connection.IDLE_LIMIT_S", 0.1)
+    monkeypatch.setattr("tiphys_models.serving.bounds.IDLE_LIMIT_S", 0.1)
     async with listening() as (port, _):
         assert await said(port, b"") == b""
 
@@ -227,13 +229,13 @@ async def test_a_kept_connection_answers_again_and_again() -> None:
 
 
 async def test_one_address_has_so_many_connections_and_asks_so_often() -> None:
-    async with listening(bounds=Bounds(connections_a_peer=2)) as (port, metrics):
+    async with listening(bounds=ListenerBounds(connections_a_peer=2)) as (port, metrics):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         assert (await said(port, b"")).startswith(b"HTTP/1.1 503")
         assert refused(metrics, "too-many-connections") == 1
         for _, writer in held:
             writer.close()
-    async with listening(bounds=Bounds(per_second=1, burst=5)) as (port, metrics):
+    async with listening(bounds=ListenerBounds(per_second=1, burst=5)) as (port, metrics):
         answers = await said(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
         assert answers.count(b"HTTP/1.1 200") <= 6
         assert answers.count(b"HTTP/1.1 429") == 1

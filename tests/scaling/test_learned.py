@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.scaling.states import state
 from tests.scaling.test_recurrence import jumps
 from tiphys_models.artifacts.tensors import write_tensors
-from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.base.network import Network
 from tiphys_models.scaling.encoding import NAMES, WIDTH, encode
 from tiphys_models.scaling.learned import LearnedAgent, load_agent, moves_of
 from tiphys_models.scaling.moves import Moves
@@ -20,7 +21,6 @@ from tiphys_models.scaling.recurrence import recurrence
 from tiphys_models.scaling.registry import entries, make_agent
 from tiphys_models.scaling.rules import Rule, RuleSetting
 from tiphys_models.scaling.seen import seen_of
-from tiphys_models.selectors.network import Network
 
 PLAIN = {"headroom": 1.0, "last": 1.0, "rise": 0.0, "keep": 1.0}
 COMBINED, VERTICAL = moves_of("combined", PLAIN), moves_of("dqn-vertical")
@@ -33,7 +33,7 @@ def preferring(moves: Moves, action: int, by: float = 1.0, margin: float = 0.0) 
     return LearnedAgent("mine", moves, Network([(np.zeros((moves.width, len(bias))), bias)]), True, 1.0, margin)
 
 
-def test_the_stay_action_is_the_rule() -> None:
+def test_the_stay_action_gives_the_size_of_the_rule() -> None:
     seen = state(100.0, 240.0, 300.0)
     rule = decide(Rule(RuleSetting(headroom=1.0, last=1, rise=0.0, keep=1)), seen)
     same = decide(preferring(COMBINED, COMBINED.stay), seen)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tiphys_models.scaling.limits import REMEMBERED_MAX, Direction, History, LimitReason, Limits, Rate, clamp
+from tiphys_models.scaling.limits import REMEMBERED_MAX, Direction, LimitReason, Limits, Rate, WishHistory, clamp
 
 STILL = Direction(0.0, (Rate("Percent", 1000, 15.0),))
 
@@ -108,8 +108,10 @@ ONE_A_PERIOD = Direction(0.0, (Rate("Units", 1, 15.0),), "Max", 0.0)
 @settings(deadline=None)
 @example(rules=Limits(1, 2, ONE_A_PERIOD, ONE_A_PERIOD), start=3, wishes=[0, 0], step_s=5.0)
 @given(rules=rules, start=st.integers(1, 40), wishes=st.lists(st.integers(0, 80), max_size=40), step_s=st.sampled_from([5.0, 15.0, 100.0]))
-def test_it_does_what_hpa_does(rules: Limits, start: int, wishes: list[int], step_s: float) -> None:
-    hpa, history, current = Hpa(rules), History(), start
+def test_limits_give_the_same_replicas_as_the_horizontal_pod_autoscaler(
+    rules: Limits, start: int, wishes: list[int], step_s: float
+) -> None:
+    hpa, history, current = Hpa(rules), WishHistory(), start
     for number, wanted in enumerate(wishes):
         now_s = number * step_s
         expected = hpa.step(current, wanted, now_s)
@@ -123,14 +125,14 @@ def test_it_does_what_hpa_does(rules: Limits, start: int, wishes: list[int], ste
 @given(rules=rules, current=st.integers(1, 65), low=st.integers(0, 80), high=st.integers(0, 80))
 def test_wanting_more_never_gives_less(rules: Limits, current: int, low: int, high: int) -> None:
     low, high = sorted((low, high))
-    assert clamp(rules, History(), current, low, 0.0).value <= clamp(rules, History(), current, high, 0.0).value
+    assert clamp(rules, WishHistory(), current, low, 0.0).value <= clamp(rules, WishHistory(), current, high, 0.0).value
 
 
 @settings(deadline=None, max_examples=20)
 @given(wishes=st.lists(st.integers(1, 10_000), min_size=200, max_size=300))
 def test_the_memory_is_bounded_and_forgets_to_the_safe_side(wishes: list[int]) -> None:
     rules = limits(most=10_000, down=replace(STILL, window_s=3600.0))
-    hpa, history, current = Hpa(rules), History(), 1
+    hpa, history, current = Hpa(rules), WishHistory(), 1
     for number, wanted in enumerate(wishes):
         found = clamp(rules, history, current, wanted, number * 15.0)
         assert found.value >= hpa.step(current, wanted, number * 15.0)
@@ -141,7 +143,7 @@ def test_the_memory_is_bounded_and_forgets_to_the_safe_side(wishes: list[int]) -
 
 def test_nothing_shrinks_within_the_first_window() -> None:
     rules = limits(down=replace(STILL, window_s=300.0))
-    first = clamp(rules, History(), 10, 2, 0.0)
+    first = clamp(rules, WishHistory(), 10, 2, 0.0)
     assert (first.value, first.reason) == (10, LimitReason.SCALE_DOWN_STABILIZED)
     assert clamp(rules, first.history, 10, 2, 299.0).value == 10
     assert clamp(rules, first.history, 10, 2, 300.0).value == 2
@@ -163,8 +165,8 @@ def test_nothing_shrinks_within_the_first_window() -> None:
         (limits(least=5), 0, 0, 5, LimitReason.TOO_FEW),
     ],
 )
-def test_the_reason_names_the_last_word(rules: Limits, current: int, wanted: int, value: int, reason: LimitReason) -> None:
-    settled = clamp(rules, History(), current, current, -10_000.0).history
+def test_the_reason_names_the_limit_that_set_the_value(rules: Limits, current: int, wanted: int, value: int, reason: LimitReason) -> None:
+    settled = clamp(rules, WishHistory(), current, current, -10_000.0).history
     found = clamp(rules, settled, current, wanted, 0.0)
     # the up window holds what was wanted before; here that is long ago, except where the case is about it
     if reason is LimitReason.SCALE_UP_STABILIZED:
@@ -174,7 +176,7 @@ def test_the_reason_names_the_last_word(rules: Limits, current: int, wanted: int
 
 def test_a_step_counts_in_its_period_after_a_restart() -> None:
     rules = limits(up=Direction(0.0, (Rate("Units", 4, 60.0),)))
-    first = clamp(rules, History(), 10, 50, 0.0)
+    first = clamp(rules, WishHistory(), 10, 50, 0.0)
     kept = first.history.changed(4, 0.0)
     assert clamp(rules, kept, 14, 50, 30.0).value == 14
     assert clamp(rules, kept, 14, 50, 60.0).value == 18

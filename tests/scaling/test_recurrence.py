@@ -38,7 +38,7 @@ def test_three_jumps_are_a_promise_if_the_last_two_are_alike() -> None:
         assert recurrence(seen_of([state(*unlike)])).confidence[0] == 0
 
 
-def test_who_saves_leaves_a_window_that_a_jump_hardly_fills() -> None:
+def test_the_lean_rate_leaves_out_a_window_of_which_a_jump_fills_only_a_small_part() -> None:
     for phase, fills in ((5.7, False), (5.3, True)):
         rates = jumps(24.0, phase, 5 + 4 * 24)
         found = recurrence(seen_of([state(*rates)]))

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.foreign import brought
 from tests.scaling.states import NOW_S, WINDOW_S, state
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 from tiphys_models.scaling.bounds import allowed_decision
 from tiphys_models.scaling.protocol import decide
-from tiphys_models.scaling.registry import agent_names, make_agent
+from tiphys_models.scaling.registry import REGISTRY, agent_names, make_agent
 from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal, RuleSetting
 from tiphys_models.scaling.seen import seen_of
 from tiphys_models.scaling.state import Bounds, Mask, ScalingDecision
@@ -120,20 +120,18 @@ def test_many_services_get_what_each_would_get_alone(many: list[list[float]], ag
         assert (together.replicas[i], together.cpu_m[i]) == (one.replicas[0], one.cpu_m[0])
 
 
-def test_names_are_checked_and_others_come_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_checked_and_others_come_by_entry_points() -> None:
     with pytest.raises(InvalidInput, match="no scaling agent is called 'magic'"):
         make_agent("magic")
 
-    class Point:
-        name = "theirs"
+    with brought(REGISTRY, theirs=f"{__name__}:theirs"):
+        assert "theirs" in agent_names()
+        assert decide(make_agent("theirs"), state(400.0)).replicas == 2
+    assert "theirs" not in agent_names()
 
-        @staticmethod
-        def load() -> Any:
-            return lambda attainment: Naive(name="theirs")
 
-    monkeypatch.setattr("tiphys_models.scaling.registry.entry_points", lambda group: [Point] if group == "tiphys.scaling_agents" else [])
-    assert "theirs" in agent_names()
-    assert decide(make_agent("theirs"), state(400.0)).replicas == 2
+def theirs(attainment: float) -> Naive:
+    return Naive()
 
 
 def test_a_window_without_a_rate_repeats_the_one_before() -> None:

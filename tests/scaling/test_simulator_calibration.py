@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tiphys_models.scaling.rules import Rule, RuleSetting
-from tiphys_models.sim.scaling.calibration import Bench, Judged, search
-from tiphys_models.sim.scaling.settling import settle
+from tiphys_models.scaling.sim.calibration import Bench, JudgedSetting, search
+from tiphys_models.scaling.sim.settling import settle
 
 
-def judged(attained: float, cost: float) -> Judged:
-    return Judged(RuleSetting(), {"flash": attained, "bursty": 0.5}, {"flash": cost, "bursty": cost})
+def judged(attained: float, cost: float) -> JudgedSetting:
+    return JudgedSetting(RuleSetting(), {"flash": attained, "bursty": 0.5}, {"flash": cost, "bursty": cost})
 
 
 def test_what_is_required_comes_before_what_it_costs() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.operator.scaling.test_transition_log import transition
-from tiphys_models.api.scaling_transition import Transition
+from tiphys_models.base.network import Network
 from tiphys_models.scaling.learned import LearnedAgent, moves_of
 from tiphys_models.scaling.settings import RULE
-from tiphys_models.selectors.network import Network
-from tiphys_models.train.scaling.served import OFF_MAX, served_steps
+from tiphys_models.scaling.train.served import OFF_MAX, served_steps
+from tiphys_models.scaling.transition import Transition
 
 COMBINED = moves_of("combined", asdict(RULE))
 ACTIONS = len(COMBINED.actions)
@@ -58,8 +58,8 @@ def test_from_nothing_nothing_is_learned() -> None:
 
 def test_a_continued_agent_begins_at_its_base_and_learns_what_was_served() -> None:
     pytest.importorskip("torch")
-    from tiphys_models.train.scaling.dqn import Learner
-    from tiphys_models.train.scaling.presets import PRESETS
+    from tiphys_models.scaling.train.dqn import Learner
+    from tiphys_models.scaling.train.presets import PRESETS
 
     rng = np.random.default_rng(0)
     layers = [(rng.normal(0, 0.1, (COMBINED.width, 16)), np.zeros(16)), (rng.normal(0, 0.1, (16, ACTIONS + 1)), np.zeros(ACTIONS + 1))]

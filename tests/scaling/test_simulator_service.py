@@ -5,23 +5,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.base.errors import InvalidInput
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.registry import make_agent
-from tiphys_models.scaling.seen import Seen
-from tiphys_models.sim.scaling.clairvoyant import clairvoyant, smallest_sufficient_m
-from tiphys_models.sim.scaling.episode import Episode, play
-from tiphys_models.sim.scaling.fluid import FluidServices
-from tiphys_models.sim.scaling.frontier import cost_at
-from tiphys_models.sim.scaling.load import Load, draw_load
-from tiphys_models.sim.scaling.requests import RequestServices
-from tiphys_models.sim.scaling.scenario import DEFAULT_SCENARIO, FIBONACCI, Scenario
-from tiphys_models.sim.scaling.shapes import SHAPES, Shape, make_shape, read_shape, rotated
+from tiphys_models.scaling.seen import ServiceHistory
+from tiphys_models.scaling.sim.clairvoyant import clairvoyant, smallest_sufficient_m
+from tiphys_models.scaling.sim.episode import ServiceEpisode, play
+from tiphys_models.scaling.sim.fluid import FluidServices
+from tiphys_models.scaling.sim.frontier import cost_at
+from tiphys_models.scaling.sim.load import Load, draw_load
+from tiphys_models.scaling.sim.requests import RequestServices
+from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO, FIBONACCI, ServiceScenario
+from tiphys_models.scaling.sim.shapes import SHAPES, LoadShape, make_shape, read_shape, rotated
 
 
 def constant(rps: float, seconds: int = 300, *, requests: bool = False, seed: int = 1) -> Load:
-    return draw_load(Shape(f"constant-{rps:g}", "train", seed, np.full(seconds, rps)), FIBONACCI, requests=requests)
+    return draw_load(LoadShape(f"constant-{rps:g}", "train", seed, np.full(seconds, rps)), FIBONACCI, requests=requests)
 
 
 class Fixed:
@@ -32,11 +32,11 @@ class Fixed:
     def __init__(self, replicas: int, cpu_m: float) -> None:
         self._answers = Answers(np.array([replicas]), np.array([cpu_m]))
 
-    def answer(self, seen: Seen) -> Answers:
+    def answer(self, seen: ServiceHistory) -> Answers:
         return self._answers
 
 
-def latencies(load: Load, replicas: int, cpu_m: float, scenario: Scenario = DEFAULT_SCENARIO) -> FloatArray:
+def latencies(load: Load, replicas: int, cpu_m: float, scenario: ServiceScenario = DEFAULT_SCENARIO) -> FloatArray:
     plant = RequestServices([load], scenario)
     for _ in range(load.windows(scenario) + 3):
         plant.advance(np.array([replicas]), np.array([cpu_m]))
@@ -78,9 +78,9 @@ def test_both_simulators_agree(agent: str) -> None:
 
 @pytest.mark.parametrize(("plant", "per_pod"), [(RequestServices, False), (RequestServices, True), (FluidServices, False)])
 def test_no_request_is_lost_or_served_twice(plant: type, per_pod: bool) -> None:
-    scenario = Scenario("x", per_pod_queues=per_pod)
+    scenario = ServiceScenario("x", per_pod_queues=per_pod)
     load = draw_load(make_shape("flash", "train", 3, 600), FIBONACCI, requests=True)
-    episode, completed = Episode([load], scenario, plant([load], scenario)), 0.0
+    episode, completed = ServiceEpisode([load], scenario, plant([load], scenario)), 0.0
     sizes = np.random.default_rng(0).integers(1, 4, 100)
     while not episode.over:
         r = episode.advance()
@@ -100,25 +100,27 @@ def test_requests_that_time_out_are_late_and_never_served() -> None:
 
 def test_an_unmeasured_time_out_below_the_target_is_refused() -> None:
     with pytest.raises(ValueError, match="time-out below the target"):
-        Scenario("survivors", time_out_s=0.35)
+        ServiceScenario("survivors", time_out_s=0.35)
 
 
 def test_a_pod_serves_once_it_is_ready_and_is_paid_before() -> None:
-    scenario = Scenario("slow", start_s=(20.0, 20.0))
+    scenario = ServiceScenario("slow", start_s=(20.0, 20.0))
     records = play(Fixed(3, 640.0), [constant(900.0, 180)], scenario)
-    at_once = play(Fixed(3, 640.0), [constant(900.0, 180)], Scenario("fast", start_s=(0.0, 0.0)))
+    at_once = play(Fixed(3, 640.0), [constant(900.0, 180)], ServiceScenario("fast", start_s=(0.0, 0.0)))
     assert records.cost()[0] == at_once.cost()[0]
     assert records.requests_attained()[0] <= at_once.requests_attained()[0]
 
 
 def test_queues_of_their_own_help_nobody_who_already_waits() -> None:
     load = draw_load(make_shape("flash", "train", 5, 900), FIBONACCI, requests=True)
-    central, own = (play(make_agent("rule"), [load], s, RequestServices) for s in (DEFAULT_SCENARIO, Scenario("own", per_pod_queues=True)))
+    central, own = (
+        play(make_agent("rule"), [load], s, RequestServices) for s in (DEFAULT_SCENARIO, ServiceScenario("own", per_pod_queues=True))
+    )
     assert own.attained()[0] < central.attained()[0]
 
 
 def test_lag_hides_the_newest_reading() -> None:
-    episode = Episode([constant(200.0)], Scenario("lag", lag_windows=1))
+    episode = ServiceEpisode([constant(200.0)], ServiceScenario("lag", lag_windows=1))
     first = episode.advance()
     assert episode.seen() is None
     episode.advance()
@@ -128,7 +130,7 @@ def test_lag_hides_the_newest_reading() -> None:
 
 
 def test_an_empty_window_is_kept_and_tells_nothing() -> None:
-    episode = Episode([constant(0.0, 60)], DEFAULT_SCENARIO)
+    episode = ServiceEpisode([constant(0.0, 60)], DEFAULT_SCENARIO)
     episode.advance()
     seen = episode.seen()
     assert seen is not None

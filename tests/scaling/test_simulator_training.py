@@ -7,15 +7,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.network import Network
 from tiphys_models.scaling.learned import LearnedAgent, moves_of
 from tiphys_models.scaling.reward import GRADED, POD_PRICE
 from tiphys_models.scaling.settings import RULE
-from tiphys_models.selectors.network import Network
-from tiphys_models.train.scaling.dqn import Learner, Replay, _remember
-from tiphys_models.train.scaling.presets import PRESETS
-from tiphys_models.train.scaling.rollouts import Rollout, Step
-from tiphys_models.train.scaling.trainer import PROMISED, Judged, Trained
+from tiphys_models.scaling.train.dqn import Learner, _draw, _remember, memory_of
+from tiphys_models.scaling.train.presets import PRESETS
+from tiphys_models.scaling.train.rollouts import Rollout, Step
+from tiphys_models.scaling.train.trainer import PROMISED, Judged, Trained
 
 COMBINED = moves_of("combined", {"headroom": RULE.headroom, "keep": float(RULE.keep), "pod_m": RULE.pod_m})
 SHORT = replace(PRESETS["combined"], groups=6, windows=20, scenarios=PRESETS["combined"].scenarios[:1])
@@ -42,10 +42,10 @@ def test_a_decision_is_rewarded_by_the_window_it_was_for() -> None:
 def test_returns_are_discounted_over_as_many_steps_as_the_preset_says() -> None:
     x, ok = np.zeros((2, 1)), np.ones((2, 3), np.bool_)
     steps = [Step(x + k, ok, np.full(2, k % 3), np.full(2, float(k))) for k in range(6)]
-    replay = Replay(1, 3, size=10)
+    replay = memory_of(1, 3, size=10)
     _remember(replay, steps, replace(SHORT, n_step=3, gamma=0.5))
     assert replay.count == 6
-    inputs, action, gained, after, _ = replay.draw(50, np.random.default_rng(0))
+    inputs, action, gained, after, _ = _draw(replay, 50, np.random.default_rng(0))
     for k, a, g, n in zip(inputs[:, 0].tolist(), action.tolist(), gained.tolist(), after[:, 0].tolist(), strict=True):
         assert a == k % 3
         assert g == k + 0.5 * (k + 1) + 0.25 * (k + 2)

@@ -22,7 +22,7 @@ class Bars:
 
 
 def svg(bars: Bars) -> str:
-    """The picture."""
+    """The chart as an SVG document."""
     top = _nice(max((value for _, values in bars.series for value in values if value is not None), default=1.0))
     plot_height = _HEIGHT - _TOP - _BOTTOM
     slot = (_WIDTH - _LEFT - 16) / max(len(bars.groups), 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tiphys_cli.bench.plots import Bars, svg
-from tiphys_cli.bench.report import Result, Row
-from tiphys_cli.cluster.errors import ClusterError
-from tiphys_cli.tools.programs import ToolError
-from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.base.errors import InvalidInput, TiphysError
+from tiphys_models.lab.documents import Tables
+from tiphys_models.lab.report import Claim, Result
 
 _FILE_WIDTH = 220
 """Columns of a table that goes into a file or a pipe: wide enough not to cut any."""
@@ -41,7 +40,7 @@ def guarded(work: Callable[[Callable[[str], None]], Result], quick_docs: list[Pa
         return work(errors.print)
     except InvalidInput as error:
         _end(errors, error, 2)
-    except (TiphysError, ClusterError, ToolError, TimeoutError) as error:
+    except (TiphysError, TimeoutError) as error:
         _end(errors, error, 1)
 
 
@@ -50,9 +49,7 @@ def _end(console: Console, error: Exception, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def finish(
-    result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars], tables: Sequence[tuple[str, Sequence[Row]]] = ()
-) -> None:
+def finish(result: Result, *, json: bool, out: Path | None, check: bool, plots: dict[str, Bars], tables: Tables = ()) -> None:
     """Print and write what was measured; with `check`, exit status 1 if a claim does not hold."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -67,14 +64,22 @@ def finish(
         raise typer.Exit(1)
 
 
-def _print_tables(result: Result, tables: Sequence[tuple[str, Sequence[Row]]]) -> None:
+def _print_tables(result: Result, tables: Tables) -> None:
     console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=_FILE_WIDTH)
-    for title, rows in tables:
-        keys = list(dict.fromkeys(key for row in rows for key in row))
+    for title, block in tables:
+        if isinstance(block, str):
+            console.print(f"{title}: {block}", markup=False)
+            continue
+        keys = list(dict.fromkeys(key for row in block for key in row))
         table = Table(*keys, title=f"{result.bench}: {title}" + (" (quick: not for quoting)" if result.quick else ""))
-        for row in rows:
+        for row in block:
             table.add_row(*("" if row.get(key) is None else str(row[key]) for key in keys))
-        console.print(table)
+        if block:
+            console.print(table)
     for claim in result.claims:
-        verdict = "holds" if claim.holds else "DOES NOT HOLD"
-        console.print(f"{claim.id}: {claim.value} ({claim.bound}) {verdict}", markup=False)
+        console.print(_said(claim), markup=False)
+
+
+def _said(claim: Claim) -> str:
+    trivial = "" if claim.trivial is None else f"; {claim.trivial.policy}: {claim.trivial.value}"
+    return f"{claim.id}: {claim.value} ({claim.bound}{trivial}) {claim.verdict.replace('does not hold', 'DOES NOT HOLD')}"

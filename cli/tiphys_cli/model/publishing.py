@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -11,31 +10,30 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from tiphys_cli.model.listing import explained, models_in
+from tiphys_models.api.base import API_VERSION
 from tiphys_models.api.learned_artifact import CONFIG_MAP_MAX_BYTES
-from tiphys_models.api.learned_model import CARD_MAX_BYTES, KIND, MODELS_PATH, NAME_MAX, SCALING_AGENTS, Stage, parse_model
-from tiphys_models.api.scheduling_policy import API_VERSION
-from tiphys_models.artifacts.card import ModelCard
-from tiphys_models.artifacts.files import read_part
-from tiphys_models.artifacts.score_network import load_network
-from tiphys_models.artifacts.tensors import TensorCard
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.scaling.learned import load_agent
+from tiphys_models.api.learned_model import CARD_MAX_BYTES, KIND, NAME_MAX, Stage, parse_model
+from tiphys_models.artifacts.card import Card
+from tiphys_models.artifacts.files import card_of, read_parts
+from tiphys_models.artifacts.loaders import load
+from tiphys_models.artifacts.shipped import is_carried, is_unshipped, shipped
+from tiphys_models.artifacts.shipping import NO_TEST_BED
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.client import ApiError, KubeClient
 
 NAMESPACE = "tiphys-system"
 MODEL_LABEL = "tiphys.io/learned-model"
-"""On the ConfigMaps of a model, so that old versions can be found: `kubectl delete configmap -l tiphys.io/learned-model=NAME`."""
+"""The label of a model's ConfigMaps, to find old versions: `kubectl delete configmap -l tiphys.io/learned-model=NAME`."""
 FIELD_MANAGER = "tiphys-cli"
-_CONFLICT, _NOT_FOUND = 409, 404
-_METRICS = ("validation_pct_of_hashing", "mean_cost_over_rule")
+_CONFLICT = 409
+_METRICS = ("validation_pct_of_hashing", "mean_cost_over_rule", "held_out_loss")
 _PARTS = {"app.kubernetes.io/part-of": "tiphys"}
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is written."""
+    """The objects that publishing writes: the weights' ConfigMap and the LearnedModel."""
 
     config_map: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -44,8 +42,8 @@ class Publication:
 
 def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Publication:
     """The objects for NAME.json and its NAME.safetensors, which pass every check first; `name` empty: as the card says."""
-    found = _checked(card_path)
-    card, weights = read_part(card_path), read_part(card_path.with_suffix(".safetensors"))
+    parts = read_parts(card_path)
+    found, card, weights = load(parts).card, parts.card, parts.weights
     name = name or found.name
     if len(card) > CARD_MAX_BYTES or len(card) + len(weights) > CONFIG_MAP_MAX_BYTES:
         raise InvalidInput(
@@ -79,14 +77,17 @@ def publication(card_path: Path, name: str, namespace: str, stage: Stage) -> Pub
     return Publication(config_map, model, found.sha256)
 
 
-def _checked(card_path: Path) -> ModelCard | TensorCard:
-    """Of an artifact that passes what its kind is checked for before it serves."""
-    with contextlib.suppress(ValidationError):
-        card = TensorCard.model_validate_json(read_part(card_path))
-        if card.policy in SCALING_AGENTS:
-            load_agent(card_path)
-            return card
-    return load_network(card_path).card
+def paper_publication(name: str, namespace: str) -> Publication:
+    """The objects for weights that no image carries; the test bed must be installed, and have the very bytes of the table."""
+    if is_carried(name):
+        raise InvalidInput(f"every image carries the weights of {name}: nothing to ship")
+    if is_unshipped(name):
+        raise InvalidInput(NO_TEST_BED)
+    card = card_of(name)
+    made = publication(card, card.stem, namespace, "active")
+    if made.sha256 != (wanted := shipped()[name].sha256):
+        raise InvalidInput(f"{card} holds sha256 {made.sha256[:12]}, this release wants {wanted[:12]}: install both of one version")
+    return made
 
 
 async def publish(client: KubeClient, made: Publication) -> None:
@@ -97,51 +98,14 @@ async def publish(client: KubeClient, made: Publication) -> None:
     except ApiError as error:
         if error.status != _CONFLICT:  # there already: its name is the digest of what it holds
             raise
-    path = f"{_in(namespace)}/{made.model['metadata']['name']}"
+    path = f"{models_in(namespace)}/{made.model['metadata']['name']}"
     try:
         await client.apply(path, made.model, FIELD_MANAGER)
     except ApiError as error:
-        raise _explained(error) from error
+        raise explained(error) from error
 
 
-async def listed(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
-    """One row a LearnedModel, as `tiphys model list --json` prints it."""
-    try:
-        found = await client.get(_in(namespace))
-    except ApiError as error:
-        raise _explained(error) from error
-    return [_row(obj) for obj in found.get("items") or ()]
-
-
-def _in(namespace: str) -> str:
-    head, _, plural = MODELS_PATH.rpartition("/")
-    return f"{head}/namespaces/{namespace}/{plural}"
-
-
-def _explained(error: ApiError) -> Exception:
-    if error.status == _NOT_FOUND:
-        return InvalidInput("this cluster does not know the kind LearnedModel: upgrade the chart, or apply manifests/crds")
-    return error
-
-
-def _row(obj: Mapping[str, Any]) -> dict[str, Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
-    accepted, loaded = conditions.get("Accepted") or {}, conditions.get("Loaded") or {}
-    return {
-        "name": obj["metadata"]["name"],
-        "policy": spec.get("policy", ""),
-        "stage": spec.get("stage", ""),
-        "accepted": accepted.get("status", "Unknown"),
-        "loaded": loaded.get("status", "Unknown"),
-        "reason": (loaded if accepted.get("status") == "True" else accepted).get("reason", "no status: is the operator running?"),
-        "sha256": spec.get("sha256", ""),
-        "servedDigest": status.get("servedDigest", ""),
-        "evaluation": (spec.get("evaluation") or {}).get("value", ""),
-    }
-
-
-def _evaluation(card: ModelCard | TensorCard) -> dict[str, str] | None:
+def _evaluation(card: Card) -> dict[str, str] | None:
     """What training wrote into the card, in one line."""
     training = (card.model_extra or {}).get("training")
     if not isinstance(training, dict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tiphys_cli.observability.generate import stale, write
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 
 def main(arguments: list[str] | None = None) -> int:

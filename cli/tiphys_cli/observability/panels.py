@@ -16,7 +16,7 @@ Query = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel."""
+    """One panel of a Grafana dashboard."""
 
     title: str
     description: str
@@ -25,7 +25,7 @@ class Panel:
     queries: tuple[Query, ...]
     kind: Literal["timeseries", "stat", "table"] = "timeseries"
     width: int = 8
-    """In columns of 24."""
+    """The panel's width in columns; a dashboard has 24."""
     stacked: bool = False
     thresholds: tuple[tuple[str, float], ...] = field(default=())
     """Colour from a value on; the base is green, or the first colour if `bad_below`."""

@@ -9,19 +9,21 @@ from typing import Any, Literal
 
 import yaml
 
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_cli.cluster.errors import ApiError
+from tiphys_cli.kube.api import ApiClient
+from tiphys_cli.kube.errors import RequestRefused
 from tiphys_cli.support.extenders import DirectDoor, Door, ForwardedDoor
-from tiphys_cli.support.findings import AccessFact, DeploymentFact, ExtenderFact, Facts, LeaseFact, PolicyFact, ReleasesFact
+from tiphys_cli.support.facts import AccessFact, DeploymentFact, ExtenderFact, Facts, KindFact, LeaseFact, PolicyFact, ReleasesFact
 from tiphys_cli.support.installation import Installation, extender_pods, find_installation, other_schedulers
+from tiphys_cli.support.kinds import kind_fact
+from tiphys_models.api.base import GROUP, VERSION
 from tiphys_models.api.crd import crd
 from tiphys_models.api.learned_model import PLURAL as MODELS
 from tiphys_models.api.resources import RESOURCES
 from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
-from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
-from tiphys_models.domain.errors import InvalidInput, TiphysError
+from tiphys_models.api.scheduling_policy import PLURAL
+from tiphys_models.base.errors import InvalidInput, TiphysError
 
-_NOT_FOUND = 404
+_NOT_FOUND, _FORBIDDEN = 404, 403
 _SCHEDULER_NAME, _CLAIM = "TIPHYS_EXTENDER_SCHEDULER_NAME", "tiphys-operator"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -36,6 +38,7 @@ def gather(api: ApiClient, kubeconfig: Path, namespace: str, extender_url: str) 
     config = _scheduler_config(api, installation)
     scheduler_name = _scheduler_name(installation)
     leases, missing = _leases(api, installation)
+    objects, unlisted = _objects(api, dt.datetime.now(dt.UTC).timestamp())
     return Facts(
         server_version=str(api.get("/version")["gitVersion"]),
         namespace=installation.namespace,
@@ -51,6 +54,8 @@ def gather(api: ApiClient, kubeconfig: Path, namespace: str, extender_url: str) 
         switch=_switch(api, installation),
         extenders=tuple(_state(door) for door in _doors(api, kubeconfig, installation, extender_url)),
         releases=_releases(api, installation, scheduler_name),
+        objects=objects,
+        unlisted=unlisted,
     )
 
 
@@ -73,14 +78,14 @@ def _state(door: Door) -> ExtenderFact:
 def _maybe(api: ApiClient, path: str) -> dict[str, Any] | None:
     try:
         return api.get(path)
-    except ApiError as error:
+    except RequestRefused as error:
         if error.status == _NOT_FOUND:
             return None
         raise
 
 
 def _crd(api: ApiClient) -> Literal["current", "differs", "missing"]:
-    """Of all CRDs together: the worst."""
+    """The worst state of all CRDs."""
     current = True
     for resource in RESOURCES:
         found = _maybe(api, f"{_CRDS}/{resource.crd_name}")
@@ -121,7 +126,7 @@ def _scheduler_config(api: ApiClient, installation: Installation) -> Mapping[str
 
 
 def _scheduler_name(installation: Installation) -> str:
-    """What the extender is told, from its environment in the pod template."""
+    """The scheduler's name as the extender's environment in the pod template gives it."""
     return next((value for d in installation.deployments if (value := _told(d, _SCHEDULER_NAME))), DEFAULT_SCHEDULER_NAME)
 
 
@@ -150,7 +155,7 @@ def _releases(api: ApiClient, installation: Installation, scheduler_name: str) -
 
 
 def claim_holder(lease: Mapping[str, Any], now: dt.datetime) -> str:
-    """Who holds a claim; empty for one that nobody has renewed for twice as long as it lasts: whoever held it is gone."""
+    """The holder of a claim; empty if it has not been renewed for twice its duration: the holder is gone then."""
     spec = lease.get("spec") or {}
     return str(spec.get("holderIdentity") or "") if _age_s(spec, now) <= 2 * float(spec.get("leaseDurationSeconds") or 15) else ""
 
@@ -212,13 +217,31 @@ def _review(api: ApiClient, own: str, account: str, verb: str, group: str, resou
 
 
 def _policies(api: ApiClient) -> tuple[PolicyFact, ...]:
+    return tuple(_policy(obj) for obj in _all(api, PLURAL))
+
+
+def _objects(api: ApiClient, now_s: float) -> tuple[tuple[KindFact, ...], tuple[str, ...]]:
+    """Objects of all kinds, and the kinds that may not be listed."""
+    found: list[KindFact] = []
+    unlisted = []
+    for resource in RESOURCES:
+        try:
+            found += [kind_fact(resource, obj, now_s) for obj in _all(api, resource.plural)]
+        except RequestRefused as error:
+            if error.status != _FORBIDDEN:
+                raise
+            unlisted.append(resource.kind)
+    return tuple(found), tuple(unlisted)
+
+
+def _all(api: ApiClient, plural: str) -> list[dict[str, Any]]:
+    """Every object of a kind in all namespaces; none while the kind is not installed."""
     try:
-        found = list(api.items(f"/apis/{GROUP}/{VERSION}/{PLURAL}"))
-    except ApiError as error:
+        return list(api.items(f"/apis/{GROUP}/{VERSION}/{plural}"))
+    except RequestRefused as error:
         if error.status == _NOT_FOUND:
-            return ()
+            return []
         raise
-    return tuple(_policy(obj) for obj in found)
 
 
 def _policy(obj: Mapping[str, Any]) -> PolicyFact:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
-from tiphys_models.domain.facts import pod_facts
+from tiphys_models.base.facts import pod_facts
 
 _NEUTRAL: Mapping[str, str] = {
     NeutralReason.NO_POLICY: "no SchedulingPolicy of its namespace matches it, or it is a system pod: create one, or change its selector",
@@ -29,6 +29,7 @@ _FALLBACK: Mapping[str, str] = {
     FallbackReason.PLAN_MISSING: "a planner is active and its PlacementPlan has not been seen: `kubectl get placementplans`",
     FallbackReason.PLAN_EXPIRED: "the plan is older than four intervals: is the operator there?",
     FallbackReason.PLAN_EXHAUSTED: "more pods of the function came than waited or were expected when the plan was made",
+    FallbackReason.POLICY_UNKNOWN: "the extender has no policy of that name, or cannot use its package: see `tiphys policies` and its log",
     FallbackReason.MODEL_MISSING: "its model is not loaded: is NAME.json with NAME.safetensors mounted, and not refused?",
     FallbackReason.READINGS_MISSING: "more than half of the candidates had no fresh reading: see `tiphys doctor` and Prometheus",
     FallbackReason.PROFILES_MISSING: "no runtime reports tiphys_runtime_call_profile, which this model needs: see docs/concepts.md",
@@ -72,18 +73,10 @@ class Explanation:
         }
 
 
-def parse_target(target: str) -> str:
-    """The pod's name out of `pod/NAME`, `pods/NAME`, `po/NAME` or `NAME`; empty for anything else."""
-    kind, slash, name = target.partition("/")
-    if not slash:
-        return kind
-    return name if kind in ("pod", "pods", "po") and "/" not in name else ""
-
-
 def explanation(
     namespace: str, name: str, pod: Mapping[str, Any] | None, record: Mapping[str, Any], extender: str, scheduler_name: str
 ) -> Explanation:
-    """From the pod as it is now (None if it is gone) and the extender's record of it."""
+    """The explanation made from the pod as it is now (None if it is gone) and the extender's record of it."""
     node = ((pod or {}).get("spec") or {}).get("nodeName") or record.get("chosen") or ""
     if not record.get("asked"):
         because = tuple(never_asked(pod, scheduler_name))

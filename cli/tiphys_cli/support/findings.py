@@ -4,122 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-Grade = Literal["OK", "WARN", "FAIL"]
+from tiphys_cli.support.facts import ExtenderFact, Facts, Finding, Grade
+from tiphys_cli.support.kinds import kind_findings, unlisted_findings
+
 DECISIVE_WEIGHT = 121
 MIN_KUBERNETES = (1, 33)
 _SCRAPED_WITHIN_S = 300.0
 _LEAST_COVERAGE = 0.9
 _MOST_HTTP_TIMEOUT_S = 0.3
 _LEAST_QPS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor."""
-
-    check: str
-    grade: Grade
-    message: str
-    advice: str = ""
-    """What to do; empty when all is well."""
-
-    def as_json(self) -> dict[str, str]:
-        """The object in `findings`."""
-        return {"check": self.check, "grade": self.grade, "message": self.message, "advice": self.advice}
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseFact:
-    """A leader's Lease as seen now."""
-
-    name: str
-    holder: str
-    age_s: float
-    """Since its last renewal, by this machine's clock."""
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class AccessFact:
-    """Whether a service account may do something it needs."""
-
-    account: str
-    verb: str
-    resource: str
-    allowed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DeploymentFact:
-    """A Deployment of the release."""
-
-    name: str
-    wanted: int
-    ready: int
-    images: Mapping[str, str]
-    """By container."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyFact:
-    """A SchedulingPolicy with what the operator says of it."""
-
-    key: str
-    mode: str
-    ready: str
-    """Status of the condition Ready, `Unknown` without any."""
-    reason: str
-    message: str
-    routed: str
-    """Status of the condition Routed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderFact:
-    """One extender's own state; `problem` if it could not be asked."""
-
-    where: str
-    problem: str = ""
-    state: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasesFact:
-    """Other releases of Tiphys in the same cluster."""
-
-    ours: str = ""
-    """What the holder of the claim begins with if it is this release."""
-    claim: str | None = None
-    """Who holds the claim on the cluster, empty for nobody; None: this release looks for no claim."""
-    schedulers: tuple[str, ...] = ()
-    """Others that run a scheduler for the same pods, as namespace/name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything that was found, without judgement."""
-
-    server_version: str
-    namespace: str
-    scheduler_name: str
-    """What the release's pods are asked to name."""
-    crd: Literal["current", "differs", "missing"]
-    deployments: tuple[DeploymentFact, ...]
-    scheduler_config: Mapping[str, Any] | None
-    """KubeSchedulerConfiguration; None if it was not found."""
-    leases: tuple[LeaseFact, ...]
-    missing_leases: tuple[str, ...]
-    access: tuple[AccessFact, ...]
-    policies: tuple[PolicyFact, ...]
-    pods_waiting: int
-    """Unbound pods that name our scheduler."""
-    switch: str
-    """`true`, `false`, or empty when there is no such ConfigMap."""
-    extenders: tuple[ExtenderFact, ...]
-    releases: ReleasesFact = ReleasesFact()
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -135,6 +30,8 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_extenders(facts),
         *_switch(facts),
         *_policies(facts),
+        *kind_findings(facts.objects),
+        *unlisted_findings(facts.unlisted),
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tiphys_cli.cluster.api import ApiClient
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_cli.kube.api import ApiClient
+from tiphys_models.base.errors import InvalidInput
 
 _PART_OF = "app.kubernetes.io/part-of=tiphys"
 _COMPONENT = "app.kubernetes.io/component"
 EXPLAIN_PORT = 8081
+STATUS_PORT = 8080
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ def find_installation(api: ApiClient, namespace: str = "") -> Installation | Non
 
 def extender_pods(api: ApiClient, installation: Installation) -> list[str]:
     """Names of running pods that hold an extender."""
-    selector = f"{_PART_OF},{_COMPONENT}={installation.extender_component}"
+    return pods_of(api, installation, installation.extender_component)
+
+
+def pods_of(api: ApiClient, installation: Installation, component: str) -> list[str]:
+    """Names of running pods of a component."""
+    selector = f"{_PART_OF},{_COMPONENT}={component}"
     pods = api.items(f"/api/v1/namespaces/{installation.namespace}/pods", labelSelector=selector)
     return [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
 

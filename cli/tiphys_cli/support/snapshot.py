@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tiphys_models.api.scheduling_policy import GROUP, PLURAL, VERSION
-from tiphys_models.clients.access import ApiAccess
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.prometheus import PrometheusClient
-from tiphys_models.domain.errors import Unavailable
-from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.api.base import GROUP, VERSION
+from tiphys_models.api.scheduling_policy import PLURAL
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.access import ApiAccess
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.prometheus import PrometheusClient
+from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.placement.snapshot import Snapshot, readings_of, slim_node, slim_pod, slim_policy, write_snapshot
 
 _NOT_FOUND = 404

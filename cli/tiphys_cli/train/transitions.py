@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -13,8 +13,8 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 from pydantic import ValidationError
 
-from tiphys_models.api.scaling_transition import TRANSITIONS_PATH, Transition, TransitionPage
-from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.scaling.transition import TRANSITIONS_PATH, Transition, TransitionPage
 from tiphys_models.serving.bearer import TokenFile
 
 _TIMEOUT_S = 20.0
@@ -41,6 +41,32 @@ class Pulled:
     """Dropped before it was read for the first time."""
     forgotten: int = 0
     """The oldest in the file, dropped now because it is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFrom:
+    """Where transitions come from."""
+
+    source: str
+    """A file, or http://HOST:PORT of operators."""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    """The authority that has signed the certificate of an https source; None: one of the system's."""
+    policy: str = ""
+
+
+def transitions(served: ServedFrom, out: Path, tell: Callable[[str], None]) -> Sequence[Transition]:
+    """Everything that is known of a source; what is pulled is kept in `out`."""
+    if "://" not in served.source:
+        found = read_file(Path(served.source))
+        return [t for t in found if not served.policy or t.policy == served.policy]
+    pulled = pull(served.source, served.token_file, served.policy, out, ca_file=served.ca_file)
+    tell(
+        f"{pulled.new} new transitions, {len(pulled.transitions)} in all; "
+        f"{pulled.lost} were dropped since the last time, {pulled.before} before the first"
+        + (f"; the oldest {pulled.forgotten} are forgotten now" if pulled.forgotten else "")
+    )
+    return pulled.transitions
 
 
 def read_file(path: Path) -> list[Transition]:
@@ -160,7 +186,7 @@ class _Address:
         return parts.port or _PORTS[parts.scheme]
 
     def _connected(self) -> socket.socket:
-        """To this one address, whose certificate is for the name in the URL."""
+        """A connection to this one address; with TLS, the certificate is checked for the name in the URL."""
         parts = urlsplit(self.url)
         plain = socket.create_connection((self.ip, self._port), _TIMEOUT_S)
         if parts.scheme == "http":

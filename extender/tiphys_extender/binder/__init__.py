@@ -1,1 +1,1 @@
-"""The binder: places calls, not pods, for platforms that ask over HTTP. The same decision, another door."""
+"""The binder's process: calls, and streams where it stands at an access site."""

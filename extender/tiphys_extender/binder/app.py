@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import orjson
 
-from tiphys_extender.binder.endpoint import Endpoint, Paths, Verb
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.placer import Placer
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.requests import PlaceCall, Report, parse
-from tiphys_extender.binder.tenants import Tenant, Tenants
-from tiphys_extender.binder.throttle import Throttle
+from tiphys_extender.calls.placer import Placer
+from tiphys_extender.calls.replies import Replies
+from tiphys_extender.calls.requests import PlaceCall, Report
+from tiphys_extender.serve.endpoint import Endpoint, Paths, Verb
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenant, Tenants
+from tiphys_extender.serve.throttle import Throttle
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.paths import stream_paths
 

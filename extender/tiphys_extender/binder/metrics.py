@@ -1,44 +1,20 @@
-"""Metrics of the binder: the extender's under its own name, and what only calls have."""
+"""Metrics of the binder's process: of its callers, of calls and of streams."""
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge
-
-from tiphys_extender.binder.refused import CODES, REASONS
-from tiphys_extender.metrics import KINDS, Metrics
+from tiphys_extender.serve.caller_metrics import CallerMetrics
+from tiphys_extender.serve.metrics import KINDS
 from tiphys_extender.streams.metrics import STREAM_KINDS, StreamMetrics
+from tiphys_models.placement.registry import REGISTRY as PLACEMENT
+from tiphys_models.streams.registry import REGISTRY as STREAMS
 
-FINISHED = ("released", "unknown")
 
+class BinderMetrics(CallerMetrics):
+    """The metrics that one process exports; those of streams are there from the start, also where none is bound."""
 
-class BinderMetrics(Metrics):
-    """Label sets are fixed and start at zero; nothing is labelled by tenant, function, node or placement."""
-
-    service = "binder"
     kinds = (*KINDS, *STREAM_KINDS)
-    codes = CODES
-    refusals = REASONS
+    deciders = (PLACEMENT, STREAMS)
 
     def __init__(self) -> None:
         super().__init__()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"tiphys_binder_{name}", text, labels, registry=self.registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"tiphys_binder_{name}", text, registry=self.registry)
-
         self.of_streams = StreamMetrics(self.registry)
-        self.open = gauge("open_placements", "Placements neither finished nor expired.")
-        finished = counter("finished_total", "Calls of finished, by whether there was something to release.", "result")
-        self.finished = {result: finished.labels(result) for result in FINISHED}
-        self.expired = counter("leases_expired_total", "Placements that were neither finished nor renewed in time.")
-        self.relearned = counter("placements_relearned_total", "Placements taken from a caller because this process did not know them.")
-        self.replayed = counter("replayed_answers_total", "Answers given again for an idempotency key.")
-        self.outside_pool = counter("candidates_outside_pool_total", "Candidates left out because they are not in the pool.")
-        self.active = gauge("calls_active", "1 while this process places the calls of its pool, 0 while it stands by.")
-        self.pool_nodes = gauge("pool_nodes", "Nodes of the pool.")
-        self.both_doors = gauge("pool_nodes_of_both_doors", "Nodes of the pool that hold pods which our scheduler placed.")
-        self.tenants = gauge("tenants", "Tenants that may call.")
-        self.tenants_expired = gauge("tenants_expired", "Tenants all of whose tokens have expired.")
-        self.tenants_refused = counter("tenants_file_refused_total", "Changed tenants files that could not be used.")

@@ -9,30 +9,31 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from tiphys_extender.answer import AnswerLimits
 from tiphys_extender.binder.app import make_binder_app
-from tiphys_extender.binder.call_lease import hold_calls
-from tiphys_extender.binder.leases import Leases
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.placer import Placer
-from tiphys_extender.binder.pool import CallPodSink, Pool, PoolNodeSink
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.settings import PREFIX as OWN_PREFIX
-from tiphys_extender.binder.settings import read_binder_settings
-from tiphys_extender.binder.tenants import Tenants
-from tiphys_extender.binder.throttle import Throttle
-from tiphys_extender.guarded import CountingSink
-from tiphys_extender.http_protocol import Front
+from tiphys_extender.binder_settings import PREFIX as OWN_PREFIX
+from tiphys_extender.binder_settings import read_binder_settings
+from tiphys_extender.calls.call_lease import hold_calls
+from tiphys_extender.calls.leases import Leases
+from tiphys_extender.calls.placer import Placer
+from tiphys_extender.calls.pool import CallPodSink, Pool, pool_nodes
+from tiphys_extender.calls.replies import Replies
 from tiphys_extender.learned_models import LearnedModels
+from tiphys_extender.model_store import PLACEMENT_AND_STREAMS
+from tiphys_extender.placement.answer import AnswerLimits
+from tiphys_extender.serve.http_protocol import Front
+from tiphys_extender.serve.tenants import Tenants
+from tiphys_extender.serve.throttle import Throttle
+from tiphys_extender.serve.tls import handshake_failures
 from tiphys_extender.server import Parts, run
 from tiphys_extender.settings import PREFIX, Settings
-from tiphys_extender.status_app import Page
+from tiphys_extender.status_app import ExplainStream, Page
 from tiphys_extender.streams.service import StreamService
-from tiphys_extender.tls import handshake_failures
 from tiphys_extender.watches import Watches
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.reflector import CountingSink
 
 _PERIOD_S = 0.5
 _MIB = 2**20
@@ -50,6 +51,7 @@ class BinderParts(Parts):
     """Everything that runs in a binder."""
 
     service = "binder"
+    systems = PLACEMENT_AND_STREAMS
     asked = "calls"
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -70,7 +72,11 @@ class BinderParts(Parts):
         self.replies = Replies(own.max_replies_mib * _MIB)
         limits = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
         self.placer = Placer(self.world, self.answerer, self.decisions, self.pool, self.leases, metrics, self._clock, limits)
-        self.streams = StreamService(settings, own, metrics, self._clock, self.loops) if own.access_site else None
+        self.streams = (
+            StreamService(settings, own, metrics, metrics.of_streams, self._clock, self.loops, self.models.store)
+            if own.access_site
+            else None
+        )
         self.loops.expect(_CALLS, _CALLS_LIMIT_S, essential=True)
         self._jobs[_CALLS] = self._tick
         if self.streams is not None:
@@ -93,8 +99,11 @@ class BinderParts(Parts):
     def _pages(self) -> Mapping[str, Page]:
         return self.streams.pages if self.streams is not None else {}
 
+    def _explain_stream(self) -> ExplainStream | None:
+        return self.streams.binder.explain_to_operators if self.streams is not None else None
+
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
-        nodes = PoolNodeSink(self.world, self.pool)
+        nodes = pool_nodes(self.world, self.pool)
         pods = CallPodSink(self.world, self.decisions, self._clock, self.pool, self.leases)
         switch = self._settings.switch_configmap
         if name := self._own.calls_lease:

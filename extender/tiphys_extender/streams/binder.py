@@ -5,38 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.tenants import Tenant
 from tiphys_extender.streams.chooser import Chooser, Obeyed
-from tiphys_extender.streams.decisions import StreamDecisions
-from tiphys_extender.streams.explain import Decided, explained
+from tiphys_extender.streams.deciding import StreamSeat
+from tiphys_extender.streams.decisions import StreamRecord
+from tiphys_extender.streams.explain import explained, of_booking
 from tiphys_extender.streams.ledger import Booking, Ledger
 from tiphys_extender.streams.metrics import StreamMetrics
-from tiphys_extender.streams.requests import Outcome, Renewal, Wanted, is_id
+from tiphys_extender.streams.requests import Renewal, ReportedQueries, Wanted, is_id
 from tiphys_extender.streams.system import System
 from tiphys_extender.streams.tokens import Counts, Grant, Keys, TokenRefused
 from tiphys_extender.streams.window import Windows
+from tiphys_models.api.catalogue import Catalogue
 from tiphys_models.api.stream_policy import LONGEST_LEASE_S, LastChoice, StreamPolicySpec
 from tiphys_models.api.stream_summary import SiteUse, StreamSummary
-from tiphys_models.binding.agent import WINDOW_S, bin_of
-from tiphys_models.binding.catalogue import Catalogue
-from tiphys_models.binding.diagnosis import diagnose, why_none
-from tiphys_models.binding.protocol import Binding, Reason, View, bind, candidates_of
-from tiphys_models.binding.streams import Stream
-from tiphys_models.domain.clock import Clock
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.quantity import rfc3339
+from tiphys_models.streams.agent import WINDOW_S, bin_of
+from tiphys_models.streams.diagnosis import diagnose, why_none
+from tiphys_models.streams.protocol import BindReason
 
 _log = logging.getLogger(__name__)
-_KEPT_DECISIONS = 2_000
-"""Each holds the loads it was made with: 4 kB for 500 offers."""
 _CLOCKS_AGREE_S = 2.0
 """Clocks that are kept by NTP, and the second between two renewals of a Lease."""
 _DOWN_RETRY_S = 5
 """About as long as a site needs to be probed again, or a pod to become ready."""
 OVER_SHARE = "this tenant has bound its share of every site that would do: release streams, or wait until their leases end"
-_WORDS = {Reason.INFEASIBLE: "infeasible", Reason.DOWN: "offers-down", Reason.NO_CAPACITY: "no-capacity"}
+_WORDS = {BindReason.INFEASIBLE: "infeasible", BindReason.DOWN: "offers-down", BindReason.NO_CAPACITY: "no-capacity"}
 
 
 class StreamBinder:
@@ -58,14 +56,14 @@ class StreamBinder:
         self.ready = asyncio.Event()
         """Offers and a StreamPolicy are known, or were once."""
         self._obeyed: Obeyed | None = None
-        self.decisions = StreamDecisions(_KEPT_DECISIONS)
+        self.seat = StreamSeat(chooser, self.system, metrics.seat, self._now_s())
         self._held = _nobody
         self._recovered_s = 0.0
         self._promised: float | None = None
 
     @property
     def ledger(self) -> Ledger:
-        """Of open leases."""
+        """Ledger of the open leases."""
         return self.system.ledger
 
     def held_by(self, tenant: str) -> int:
@@ -83,7 +81,7 @@ class StreamBinder:
             self.metrics.duration.observe(self._clock.monotonic_s() - began_s)
 
     def _bind(self, tenant: Tenant, wanted: Wanted) -> dict[str, Any]:
-        spec = self._ready(tenant)
+        obeyed = self._ready(tenant)
         now_s = self._pass_time()
         uid, asked = wanted.identity(tenant.name)
         if (booking := self.ledger.get(uid)) is not None:
@@ -95,38 +93,20 @@ class StreamBinder:
             raise Refused("released", "the stream of this idempotencyKey was released: a new stream needs a new key")
         if self.ledger.held_by(tenant.name) >= tenant.caps.max_streams:
             raise Refused("too-many-streams", "this tenant has as many streams as it may", retry_after_s=1)
-        stream = wanted.stream(uid)
-        view = self.system.view(spec, recovering=self._recovering(now_s), promised=self._promised)
-        policy, offers = self.chooser.policy, self.system.catalogue.offers
-        found = bind(policy, offers, stream, view)
-        over_share = self._over_share(tenant, found)
-        if over_share:  # once more, without what would be too much
-            view = self._within_share(tenant, stream, view)
-            found = bind(policy, offers, stream, view)
-        decided = Decided(tenant.name, policy, offers, stream, view, found, now_s)
-        self.decisions.add(uid, decided)
-        if found.reason is not Reason.BOUND:
-            self._windows.of(tenant.name).ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
-            raise self._none(uid, decided, spec, now_s, over_share=over_share)
-        offer = offers.all[found.offer]
+        view = self.system.view(obeyed.spec, recovering=self._recovering(now_s), promised=self._promised)
+        record, over_share = self.seat.answer(tenant, uid, wanted.stream(uid), view, (self.namespace, obeyed), now_s)
+        decided = record.decided
+        if decided.binding.reason is not BindReason.BOUND:
+            raise self._none(record, obeyed.spec, now_s, over_share=over_share)
+        found, stream, offer = decided.binding, decided.stream, decided.offers.all[decided.binding.offer]
         grant = Grant(
             uid, self.access_site, tenant.name, offer.name, round(found.added_qps, 6), stream.rate_qps, stream.max_delay_ms,
-            round(found.expected_latency_ms, 3), policy.name, asked, now_s, now_s + spec.lease_seconds,
+            round(found.expected_latency_ms, 3), record.by, asked, now_s, now_s + obeyed.spec.lease_seconds,
         )  # fmt: skip
         booking = self.ledger.add(grant, now_s, fresh=True)
         self._windows.of(tenant.name).ask(booking.bin, stream.rate_qps, bound=True)
-        self.metrics.bound(policy.name, offer.site.name)
+        self.metrics.bound(record.by, offer.site.name)
         return self._answer(grant)
-
-    def _over_share(self, tenant: Tenant, found: Binding) -> bool:
-        share = tenant.caps.share
-        if share is None or found.reason is not Reason.BOUND:
-            return False
-        return not self.system.allows(tenant.name, share, self.system.catalogue.offers.all[found.offer], found.added_qps)
-
-    def _within_share(self, tenant: Tenant, stream: Stream, view: View) -> View:
-        added_qps = candidates_of(self.system.catalogue.offers, stream, view).added_qps
-        return self.system.within_share(view, tenant.name, tenant.caps.share or 1.0, added_qps)
 
     def renew(self, tenant: Tenant, uid: str, renewal: Renewal) -> dict[str, Any]:
         """The stream goes on: its lease starts anew. One that this process does not know is booked as its token says, once."""
@@ -144,7 +124,7 @@ class StreamBinder:
         self._report(booking, self.ledger.renew(booking, now_s + self._lease_s, renewal.counts, now_s))
         return self._answer(booking.grant) | {"up": self.system.is_up(booking)}
 
-    def release(self, tenant: Tenant, uid: str, outcome: Outcome) -> dict[str, Any]:
+    def release(self, tenant: Tenant, uid: str, outcome: ReportedQueries) -> dict[str, Any]:
         """The stream is over. Saying so twice does no harm."""
         self._admit(tenant)
         if not is_id(uid):  # nothing to remember: what is made up may be as long as a path
@@ -156,43 +136,45 @@ class StreamBinder:
             self._unknown(booking, now_s)
         self.ledger.release(tenant.name, uid)
         if booking is not None:
+            self.seat.compared.ended(booking.grant)
             self.metrics.ended["released"].inc()
         return {"id": uid, "released": booking is not None}
 
     def explain(self, tenant: Tenant, uid: str) -> dict[str, Any]:
         """Why this offer and not another, as things were when it was decided."""
         self._admit(tenant)
-        now_s = self._pass_time()
-        booking, decided = self._own(tenant, uid), self.decisions.get(uid)
-        if decided is not None and decided.tenant != tenant.name:
-            decided = None
-        if booking is None and decided is None:
+        found = self._explained(uid, tenant.name)
+        if found is None:
             raise Refused("unknown-binding", "nothing is kept about this stream")
-        answer: dict[str, Any] = {"id": uid, "open": booking is not None}
-        if booking is not None:
-            grant = booking.grant
-            left_s = round(grant.expires_s - now_s, 1)
-            answer |= {
-                "offer": grant.offer,
-                "up": self.system.is_up(booking),
-                "leaseSecondsLeft": left_s,
-                "queries": grant.counts._asdict(),
-            }
-        return answer | {"decision": explained(decided) if decided is not None else None}
+        return found
+
+    def explain_to_operators(self, uid: str) -> dict[str, Any] | None:
+        """The same of any tenant's stream, for whoever may reach the pod's loopback; None: nothing is kept about it."""
+        return self._explained(uid, None)
+
+    def _explained(self, uid: str, tenant: str | None) -> dict[str, Any] | None:
+        now_s = self._pass_time()
+        booking = self.ledger.get(uid)
+        if booking is not None and tenant not in (None, booking.grant.tenant):
+            booking = None  # to strangers it does not exist
+        record = next((r for r in reversed(self.seat.records.of_subject(uid)) if tenant in (None, r.decided.tenant)), None)
+        if booking is None and record is None:
+            return None
+        up = booking is not None and self.system.is_up(booking)
+        return {"id": uid} | of_booking(booking, now_s, up=up) | {"decision": explained(record) if record is not None else None}
 
     # ---- what the process and the operator ask -------------------------------------------------------------------
 
     def summary(self) -> StreamSummary:
-        """For the operator."""
+        """Summary of policy, leases and load for the operator."""
         now_s = self._pass_time()
         obeyed, chooser = self._obeyed, self.chooser
-        at = datetime.fromtimestamp(chooser.changed_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return StreamSummary(
             namespace=self.namespace,
             policy=obeyed.name if obeyed is not None else "",
             access_site=self.access_site,
             generation=obeyed.generation if obeyed is not None else 0,
-            active=self.active and obeyed is not None and obeyed.spec.mode == "Active",
+            active=self.active and obeyed is not None and obeyed.spec.mode != "Off",
             recovering=self._recovering(now_s),
             active_policy=chooser.policy.name if obeyed is not None else "",
             model_problem=chooser.fallback,
@@ -203,11 +185,14 @@ class StreamBinder:
                 SiteUse(site=site, streams=use.streams, use_percent=round(100 * use.share, 2))
                 for site, use in self.system.use_by_site().items()
             ],
-            last_decision=LastChoice(at=at, policy=chooser.policy.name, reason=chooser.reason) if chooser.reason else None,
+            last_decision=LastChoice(at=rfc3339(chooser.changed_s), policy=chooser.policy.name, reason=chooser.reason)
+            if chooser.reason
+            else None,
+            comparison=self.seat.compared.status() if chooser.compares else None,
         )
 
     def loads(self) -> dict[str, Any]:
-        """For binders of other access sites."""
+        """Loads bound from here, for binders of other access sites."""
         now_s = self._pass_time()
         told = {"accessSite": self.access_site, "active": self.active, "recovering": self._recovering(now_s)}
         return told | {"loads": self.system.loads()}
@@ -247,9 +232,10 @@ class StreamBinder:
             )
             self._ahead_s += there_s - here_s
             self._windows = Windows(self._now_s())
+            self.seat.compare_anew(self._now_s())
 
     def promise(self) -> float | None:
-        """For a successor: the share of every capacity above which nothing is bound from here. None: it must reckon with the whole."""
+        """Share of every capacity above which nothing is bound from here, told to a successor. None: it must reckon with the whole."""
         now_s = self._pass_time()
         if not self.active or self._recovering(now_s) or self._obeyed is None:
             return None
@@ -265,7 +251,7 @@ class StreamBinder:
     def obey(self, obeyed: Obeyed | None) -> None:
         """The StreamPolicy of this access site; None: there is none."""
         if obeyed is not None and (self._obeyed is None or obeyed.spec != self._obeyed.spec):
-            self.chooser.obey(obeyed.spec, self._now_s())
+            self.seat.obey(obeyed, self._now_s())
         self._obeyed = obeyed
         if obeyed is not None and self.system.known:
             self.ready.set()
@@ -282,7 +268,7 @@ class StreamBinder:
         self.system.hear(access_site, loads, self._now_s(), complete=complete)
 
     def forget(self, access_site: str) -> None:
-        """Its binder has been silent for longer than any lease lasts."""
+        """Forget the loads of an access site whose binder has been silent for longer than any lease lasts."""
         self.system.forget(access_site)
 
     def turn(self) -> float:
@@ -297,7 +283,10 @@ class StreamBinder:
     def tick(self) -> None:
         """Leases run out, other weights are looked for, gauges are set."""
         now_s, metrics = self._pass_time(), self.metrics
+        former = self.chooser.model
         self.chooser.reload_if_changed(now_s)
+        if self.chooser.model != former:
+            self.seat.compare_anew(self._now_s())
         metrics.open.set(len(self.ledger.open))
         metrics.active.set(self.active)
         metrics.recovering.set(self._recovering(now_s))
@@ -315,6 +304,7 @@ class StreamBinder:
     def _pass_time(self) -> float:
         now_s = self._now_s()
         for booking in self.ledger.expire(now_s):
+            self.seat.compared.ended(booking.grant)
             self.metrics.ended["expired"].inc()
             self._unknown(booking, booking.grant.expires_s)
         return now_s
@@ -325,7 +315,7 @@ class StreamBinder:
         if not self.active:
             raise Refused("standby", "another process binds for this access site: try again there, or here later", retry_after_s=1)
 
-    def _ready(self, tenant: Tenant) -> StreamPolicySpec:
+    def _ready(self, tenant: Tenant) -> Obeyed:
         self._admit(tenant)
         if self._obeyed is None or not self.system.known:
             raise Refused("not-ready", f"no StreamPolicy and offers for access site {self.access_site} are known yet", retry_after_s=1)
@@ -333,7 +323,7 @@ class StreamBinder:
             raise Refused("not-ready", "binders of other access sites have not said yet what they have bound", retry_after_s=1)
         if self._obeyed.spec.mode == "Off" or not self.enabled():
             raise Refused("switched-off", "mode Off, or Tiphys is switched off as a whole: nothing new is bound", retry_after_s=10)
-        return self._obeyed.spec
+        return self._obeyed
 
     def _recovering(self, now_s: float) -> bool:
         return self.active and now_s < self._recovered_s
@@ -342,17 +332,22 @@ class StreamBinder:
     def _lease_s(self) -> float:
         return float(self._obeyed.spec.lease_seconds) if self._obeyed is not None else float(LONGEST_LEASE_S)
 
-    def _none(self, uid: str, decided: Decided, spec: StreamPolicySpec, now_s: float, *, over_share: bool) -> Refused:
+    def _none(self, record: StreamRecord, spec: StreamPolicySpec, now_s: float, *, over_share: bool) -> Refused:
+        """Why nothing was bound, counted."""
+        decided, uid, by = record.decided, record.subject, record.by
+        stream = decided.stream
+        self._windows.of(decided.tenant).ask(int(bin_of(stream.max_delay_ms, stream.rate_qps)), stream.rate_qps, bound=False)
         if over_share:
-            self.metrics.streams["no-capacity", decided.policy.name].inc()
+            self.metrics.streams["no-capacity", by].inc()
             return Refused("too-much-load", OVER_SHARE, about=uid, retry_after_s=max(spec.lease_seconds // 2, 1))
-        text = why_none(diagnose(decided.policy, decided.offers, decided.stream, decided.view), decided.stream)
+        text = why_none(diagnose(decided.policy, decided.offers, stream, decided.view), stream)
         reason = _WORDS[decided.binding.reason]
-        self.metrics.streams[reason, decided.policy.name].inc()
-        if decided.binding.reason is Reason.INFEASIBLE:
+        self.metrics.streams[reason, by].inc()
+        if decided.binding.reason is BindReason.INFEASIBLE:
             return Refused(reason, text, about=uid)
-        if decided.binding.reason is Reason.DOWN:
+        if decided.binding.reason is BindReason.DOWN:
             return Refused(reason, text, about=uid, retry_after_s=_DOWN_RETRY_S)
+        self.seat.compared.refused(record.group)
         wait_s = self._recovered_s - now_s if self._recovering(now_s) else spec.lease_seconds / 2
         return Refused(reason, text, about=uid, retry_after_s=max(int(wait_s), 1))
 
@@ -399,5 +394,5 @@ class StreamBinder:
 
 
 def _nobody() -> bool:
-    """Holds no Lease."""
+    """Always False: nobody holds the Lease."""
     return False

@@ -1,59 +1,70 @@
-"""The last decisions: for explanations by id, and as a log by number."""
+"""The record of one decision about a stream, with everything that an explanation needs."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from itertools import islice
+from dataclasses import dataclass, fields
 from typing import Any
 
-from tiphys_extender.streams.explain import Decided
-from tiphys_models.binding.protocol import Reason
-
-_PAGE = 1_000
-
-
-class StreamDecisions:
-    """In memory, bounded. Of a stream that asked again with its key the last decision is kept."""
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._by_id: OrderedDict[str, tuple[int, Decided]] = OrderedDict()
-        self._last = 0
-
-    def add(self, uid: str, decided: Decided) -> None:
-        """The newest one."""
-        self._last += 1
-        self._by_id.pop(uid, None)
-        self._by_id[uid] = (self._last, decided)
-        if len(self._by_id) > self._kept:
-            self._by_id.popitem(last=False)
-
-    def get(self, uid: str) -> Decided | None:
-        """The last one about a stream, if it is still kept."""
-        found = self._by_id.get(uid)
-        return found[1] if found is not None else None
-
-    def after(self, number: int) -> dict[str, Any]:
-        """A page of those with a higher number, oldest first. `first` tells whether any are lost in between."""
-        first = next(iter(self._by_id.values()), (self._last + 1, None))[0]
-        newer = ((uid, seq, decided) for uid, (seq, decided) in self._by_id.items() if seq > number)
-        return {"first": first, "last": self._last, "items": [_record(*entry) for entry in islice(newer, _PAGE)]}
+from tiphys_models.seats.modes import Mode
+from tiphys_models.seats.record import Record, recorded
+from tiphys_models.seats.seat import Answered
+from tiphys_models.streams.offers import Offers
+from tiphys_models.streams.protocol import Binding, BindingPolicy, BindReason, View
+from tiphys_models.streams.stream import Stream
 
 
-def _record(uid: str, number: int, decided: Decided) -> dict[str, Any]:
-    stream, binding = decided.stream, decided.binding
-    bound = binding.reason is Reason.BOUND
-    return {
-        "seq": number,
-        "at": decided.at_s,
-        "id": uid,
-        "policy": decided.policy.name,
-        "outcome": str(binding.reason),
-        "offer": decided.offers.all[binding.offer].name if bound else None,
-        "expectedLatencyMs": round(binding.expected_latency_ms, 3) if bound else None,
-        "task": stream.task,
-        "application": stream.application,
-        "maxDelayMs": stream.max_delay_ms,
-        "minAccuracy": stream.min_accuracy,
-        "rateQps": stream.rate_qps,
-    }
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Everything that the decision was based on."""
+
+    tenant: str
+    policy: BindingPolicy
+    offers: Offers
+    stream: Stream
+    view: View
+    binding: Binding
+    at_s: float
+
+    @property
+    def offer(self) -> str | None:
+        """Name of the offer that was taken; None for a refusal."""
+        return self.offers.all[self.binding.offer].name if self.binding.reason is BindReason.BOUND else None
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamRecord(Record):
+    """A record that can be explained later."""
+
+    decided: Decided
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that this log has always had, and beside them those of every record; `outcome` is how the stream was answered,
+        `seat` is whose turn it was."""
+        decided = self.decided
+        stream, binding = decided.stream, decided.binding
+        bound = binding.reason is BindReason.BOUND
+        common = Record.as_json(self)
+        del common["detail"]
+        return common | {
+            "seat": self.outcome,
+            "id": self.subject,
+            "policy": decided.policy.name,
+            "outcome": str(binding.reason),
+            "offer": decided.offer,
+            "expectedLatencyMs": round(binding.expected_latency_ms, 3) if bound else None,
+            "task": stream.task,
+            "application": stream.application,
+            "maxDelayMs": stream.max_delay_ms,
+            "minAccuracy": stream.min_accuracy,
+            "rateQps": stream.rate_qps,
+        }
+
+
+def recorded_stream(answered: Answered[Binding], decided: Decided, policy: tuple[str, str, str], uid: str, mode: Mode) -> StreamRecord:
+    """The record of a seat's answer about a stream; `policy` is kind, namespace and name of the StreamPolicy."""
+
+    def text(binding: Binding) -> str:
+        return decided.offers.all[binding.offer].name if binding.reason is BindReason.BOUND else str(binding.reason)
+
+    plain = recorded(answered, text, at_s=decided.at_s, system="streams", policy=policy, subject=uid, mode=mode, detail={})
+    return StreamRecord(**{field.name: getattr(plain, field.name) for field in fields(plain)}, decided=decided)

@@ -1,4 +1,4 @@
-"""Who is bound where: open leases, the load that follows from them, and how much may be given away. Pure: time is an argument."""
+"""The ledger: open leases, the load that follows from them, and how much may be given away. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_extender.binder.kept import Kept
+from tiphys_extender.serve.kept import Kept
 from tiphys_extender.streams.tokens import Counts, Grant
 from tiphys_models.api.stream_policy import LONGEST_LEASE_S
-from tiphys_models.binding.agent import BINS, bin_of
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.streams.agent import BINS, bin_of
 
 _MAX_RELEASED = 100_000
 _ROUNDING_QPS = 1e-6
@@ -21,16 +21,16 @@ SLACK = 2.0
 BATCH = 20.0
 """Queries that may come at once, on top."""
 CREDIT_S = 60.0
-"""Who says nothing for longer cannot tell more with one word."""
+"""Longest silence that counts: a client that says nothing for longer gets no more credit for its next report."""
 
 
 @dataclass(slots=True)
 class Booking:
-    """One open lease."""
+    """One open lease and what is known of its stream."""
 
     grant: Grant
     place: int
-    """Of its offer among those known now; -1: the offer is gone, the stream is not told to stop."""
+    """Index of its offer among those known now; -1: the offer is gone, the stream is not told to stop."""
     bin: int
     fresh: bool
     """Bound by this process, not taken over from a token."""
@@ -41,7 +41,7 @@ class Booking:
     credit_s: float
 
     def believed(self, said: Counts, now_s: float) -> Counts:
-        """Of what a client says came on top: no more than its rate allows."""
+        """The part of a client's reported counts that is believed: no more than its rate allows."""
         most = SLACK * self.grant.rate_qps * CREDIT_S + BATCH
         self.credit = min(self.credit + SLACK * self.grant.rate_qps * max(now_s - self.credit_s, 0.0), most)
         self.credit_s = now_s
@@ -103,7 +103,7 @@ class Ledger:
         return booking
 
     def renew(self, booking: Booking, expires_s: float, counts: Counts | None, now_s: float) -> Counts:
-        """It counts until then. Returns what its client reports on top of the last time."""
+        """Renew a lease until then. Returns what its client reports on top of the last time."""
         grant, new = booking.grant, Counts()
         if counts is not None:
             new, booking.heard_s = booking.believed(counts.since(grant.counts), now_s), now_s

@@ -6,12 +6,13 @@ import contextlib
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from tiphys_extender.streams.chooser import FALLBACKS
+from tiphys_extender.streams.chooser import ANSWER_FALLBACKS, FALLBACKS
 from tiphys_extender.streams.tokens import Counts
-from tiphys_models.binding.rules import STATIC
+from tiphys_models.seats.metrics import SeatMetrics
+from tiphys_models.streams.rules import STATIC
 
 STREAM_KINDS = SITES, VARIANTS, POLICIES = ("sites", "variants", "stream-policies")
-"""What is watched."""
+"""Kinds of objects that are watched."""
 RESULTS = ("bound", "no-capacity", "infeasible", "offers-down")
 OUTCOMES = ("served", "late", "refused")
 ENDS = ("released", "expired")
@@ -21,7 +22,7 @@ _SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
 class StreamMetrics:
-    """In the binder's registry."""
+    """Metrics of streams in the binder's registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -53,10 +54,11 @@ class StreamMetrics:
         self.recovering = gauge("streams_recovering", "1 while leases of a former process may still be out.")
         fallback = gauge("stream_fallback", "1 while the fallback policy binds, by reason.", "reason")
         self.fallback = {reason: fallback.labels(reason) for reason in FALLBACKS}
+        self.seat = SeatMetrics("binder", "streams", ANSWER_FALLBACKS, "shares of a stream's queries served in time", registry)
         self.others_age = gauge("others_load_age_seconds", "Age of the oldest report of another access site's binder.")
 
     def report(self, policy: str, site: str, counts: Counts) -> None:
-        """A client said what became of queries."""
+        """Count the queries that a client reports, by how they ended."""
         known = policy if policy in _POLICIES else "other"
         for outcome, count in zip(OUTCOMES, counts, strict=True):
             if count:

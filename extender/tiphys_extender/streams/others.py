@@ -12,7 +12,9 @@ import orjson
 
 from tiphys_extender.status_app import LOADS_PATH
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_models.clients.names import NamesResolver
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.names import NamesResolver
+from tiphys_models.kube.peers import Peers
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.certificates import TrustedAuthority
 
@@ -27,7 +29,7 @@ _LOADS_MAX = 10_000
 _LARGEST_QPS = 1e6
 
 
-class Others:
+class OtherBinders:
     """One loop over the status addresses of all of them.
 
     Until each has said once all that it has bound nothing is known of what is free: see `known`.
@@ -46,26 +48,27 @@ class Others:
         return not self._unheard or self._rounds >= _FORGET_AFTER
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Ask the other binders again and again, until cancelled."""
         async with self.session() as session:
             while True:
                 await self.round(session)
                 await asyncio.sleep(PERIOD_S)
 
     def session(self) -> aiohttp.ClientSession:
-        """For all rounds."""
+        """HTTP session for all rounds."""
         connector = aiohttp.TCPConnector(resolver=NamesResolver())
         return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
 
     async def round(self, session: aiohttp.ClientSession) -> None:
-        """Ask all, once."""
+        """Ask all other binders once."""
         await asyncio.gather(*(self._ask(session, url) for url in self._urls))
         self._rounds += 1
 
     async def _ask(self, session: aiohttp.ClientSession, url: str) -> None:
         try:
-            said = _parse(await self._read(session, url))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            peers = Peers(session, self._tokens.to_send, self._authority, _BODY_MAX_BYTES)
+            said = _parse(await peers.get(url, LOADS))
+        except (Unavailable, ValueError, LookupError, TypeError, AttributeError) as error:
             self._missed(url, error)
             return
         site, loads, active, recovering = said
@@ -78,24 +81,10 @@ class Others:
         self._site[url] = site
         self._streams.hear(site, loads, complete=not recovering)
 
-    async def _read(self, session: aiohttp.ClientSession, url: str) -> bytes:
-        headers = {"Authorization": f"Bearer {self._tokens.to_send()}"}
-        # a redirect would carry the token to whoever it names
-        async with session.get(url + LOADS, headers=headers, ssl=self._authority.context(), allow_redirects=False) as response:
-            if response.status != 200:
-                raise ValueError(f"status {response.status}")
-            body = bytearray()
-            async for part in response.content.iter_any():
-                body += part
-                if len(body) > _BODY_MAX_BYTES:
-                    raise ValueError(f"more than {_BODY_MAX_BYTES} bytes")
-            return bytes(body)
-
     def _missed(self, url: str, error: Exception) -> None:
         if self._silent[url] == 0:
-            _log.warning(
-                "another binder does not answer, its last word counts", extra={"fields": {"url": url, "error": type(error).__name__}}
-            )
+            why = str(error) if isinstance(error, Unavailable) else type(error).__name__
+            _log.warning("another binder does not answer, its last word counts", extra={"fields": {"url": url, "error": why}})
         self._count_silence(url)
 
     def _count_silence(self, url: str) -> None:

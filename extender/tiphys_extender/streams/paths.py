@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import orjson
 
-from tiphys_extender.binder.endpoint import Verb
-from tiphys_extender.binder.requests import parse
-from tiphys_extender.binder.tenants import Tenant
+from tiphys_extender.serve.endpoint import Verb
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenant
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.requests import Renewal, ReportedQueries, Wanted
 
 
 def stream_paths(streams: StreamBinder) -> dict[str, dict[str, Verb]]:
-    """Verbs by path."""
+    """Verbs by path of the callers' listener."""
 
     def bind(tenant: Tenant, _: str, body: bytes) -> bytes:
         return orjson.dumps(streams.bind(tenant, parse(Wanted, body)))
@@ -21,7 +21,7 @@ def stream_paths(streams: StreamBinder) -> dict[str, dict[str, Verb]]:
         return orjson.dumps(streams.renew(tenant, uid, parse(Renewal, body)))
 
     def release(tenant: Tenant, uid: str, body: bytes) -> bytes:
-        return orjson.dumps(streams.release(tenant, uid, parse(Outcome, body)))
+        return orjson.dumps(streams.release(tenant, uid, parse(ReportedQueries, body)))
 
     def explain(tenant: Tenant, uid: str, _: bytes) -> bytes:
         return orjson.dumps(streams.explain(tenant, uid))

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from tiphys_extender.binder.requests import Request
+from tiphys_extender.serve.requests import Request
 from tiphys_extender.streams.tokens import Counts
-from tiphys_models.binding.streams import Stream
+from tiphys_models.streams.stream import Stream
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63)]
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000)]
@@ -32,11 +32,11 @@ class Wanted(Request):
 
     task: Word
     max_delay_ms: Positive
-    """From the client's sending a query to its having the answer."""
+    """Longest time between the client's sending a query and its having the answer."""
     min_accuracy: Annotated[float, Field(ge=0, le=100)] = 0.0
     rate_qps: Positive
     size_kb: Positive
-    """Of one query on the wire."""
+    """Size of one query on the wire."""
     bit_rate_mbps: Positive
     access_delay_ms: Milliseconds = 0.0
     """One way, between client and access site."""
@@ -44,7 +44,7 @@ class Wanted(Request):
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
 
     def stream(self, uid: str) -> Stream:
-        """As policies know it; chance comes from its id."""
+        """The stream as policies know it; its random bits come from its id."""
         return Stream(
             self.task,
             self.max_delay_ms,
@@ -58,14 +58,14 @@ class Wanted(Request):
         )
 
     def identity(self, tenant: str) -> tuple[str, str]:
-        """Of the stream, and a digest of what is asked for. A key gives the same id in every process, so that nothing is bound twice."""
+        """Id of the stream, and a digest of what is asked for. A key gives the same id in every process, so that nothing is bound twice."""
         if self.idempotency_key is None:
             return f"stream-{token_hex(16)}", ""
         uid = blake2b(f"{tenant}\0{self.idempotency_key}".encode(), digest_size=16).hexdigest()
         return f"stream-{uid}", blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
 
 
-class Outcome(Request):
+class ReportedQueries(Request):
     """What became of a stream's queries since it was bound; nothing: the client does not count."""
 
     served: Count | None = None
@@ -74,13 +74,13 @@ class Outcome(Request):
 
     @property
     def counts(self) -> Counts | None:
-        """None if nothing was said."""
+        """Counts that the client reports; None if it reports none."""
         if self.served is None and self.late is None and self.refused is None:
             return None
         return Counts(self.served or 0, self.late or 0, self.refused or 0)
 
 
-class Renewal(Outcome):
+class Renewal(ReportedQueries):
     """The stream goes on."""
 
     lease: Annotated[str, StringConstraints(min_length=1, max_length=2048)]

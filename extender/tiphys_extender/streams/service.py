@@ -7,22 +7,25 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 
-from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.binder.settings import PREFIX, BinderSettings
-from tiphys_extender.guarded import CountingSink
-from tiphys_extender.loops import Loops
+from tiphys_extender.binder_settings import PREFIX, BinderSettings
+from tiphys_extender.serve.caller_metrics import CallerMetrics
+from tiphys_extender.serve.loops import Loops
 from tiphys_extender.settings import PREFIX as SHARED_PREFIX
 from tiphys_extender.settings import Settings
 from tiphys_extender.status_app import Page
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.chooser import Chooser, Weights
+from tiphys_extender.streams.metrics import StreamMetrics
 from tiphys_extender.streams.objects import StreamObjects, put_file
-from tiphys_extender.streams.others import LOADS, Others
+from tiphys_extender.streams.others import LOADS, OtherBinders
 from tiphys_extender.streams.site_lease import hold_site
 from tiphys_extender.streams.tokens import KeyFile
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.artifacts.store import Store
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.reflector import CountingSink
+from tiphys_models.seats.pages import PAGE_MAX
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.certificates import TrustedAuthority
 
@@ -36,7 +39,16 @@ _TICKS_PER_COMPILE = 60
 class StreamService:
     """The stream binder of one access site, and what feeds it."""
 
-    def __init__(self, settings: Settings, own: BinderSettings, metrics: BinderMetrics, clock: Clock, loops: Loops) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        own: BinderSettings,
+        metrics: CallerMetrics,
+        of_streams: StreamMetrics,
+        clock: Clock,
+        loops: Loops,
+        models: Store,
+    ) -> None:
         namespace = own.streams_namespace or settings.own_namespace
         if own.lease_keys_file is None or not (namespace or own.stream_objects):
             raise InvalidInput(
@@ -44,16 +56,16 @@ class StreamService:
             )
         self._keys = KeyFile(own.lease_keys_file)
         self._file, self._clock, self._pod_uid = own.stream_objects, clock, own.pod_uid
-        weights = Weights(settings.models_dir)
+        weights = Weights(models)
         chooser = Chooser(weights.load, weights.stamp)
-        self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, metrics.of_streams, clock)
+        self.binder = StreamBinder(own.access_site, namespace or "default", lambda: self._keys.keys, chooser, of_streams, clock)
         self.objects = StreamObjects(self.binder, clock, lambda kind: metrics.watch_errors[kind, "bad-object"].inc())
         self._loops = loops
         self.jobs: dict[str, Callable[[], Awaitable[None]]] = {_TICK: self._tick, _WINDOWS: self._windows}
         self.limits_s = {_TICK: 30.0, _WINDOWS: 3 * _LONGEST_WINDOW_S}
         self.pages: dict[str, Page] = {
             "/v1/bindings/summary": lambda _: self.binder.summary().model_dump(mode="json", by_alias=True),
-            "/v1/bindings/decisions": self.binder.decisions.after,
+            "/v1/bindings/decisions": lambda after: self.binder.seat.records.after(after, PAGE_MAX),
             LOADS: lambda _: self.binder.loads(),
         }
         others = [url.rstrip("/") for url in own.other_binders.split(",") if url]
@@ -61,7 +73,7 @@ class StreamService:
             raise InvalidInput(f"{PREFIX}OTHER_BINDERS needs {SHARED_PREFIX}LOADS_TOKEN_FILE or {SHARED_PREFIX}TOKEN_FILE")
         if others:
             tokens = BearerTokens("", settings.loads_token_file, settings.token_file)
-            asked = Others(self.binder, others, tokens, TrustedAuthority(settings.status_ca_file))
+            asked = OtherBinders(self.binder, others, tokens, TrustedAuthority(settings.status_ca_file))
             self.binder.others_known = lambda: asked.known
             self.jobs["streams-others"] = asked.run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from tiphys_extender.streams.binder import StreamBinder
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.clients.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.domain.clock import Clock
+from tiphys_models.base.clock import Clock
+from tiphys_models.kube.client import KubeClient
+from tiphys_models.kube.leases import Lease, LeaseLost, LeaseOptions
 
 _log = logging.getLogger(__name__)
 _LATEST_S = 1e11
@@ -17,7 +17,7 @@ _DURATION_S, _RENEW_S, _RETRY_S = 4.0, 3.0, 1.0
 
 
 def lease_name(access_site: str) -> str:
-    """Of the coordination.k8s.io Lease, in the namespace of the access site."""
+    """Name of the coordination.k8s.io Lease, which is in the namespace of the access site."""
     return f"tiphys-streams-{access_site}"
 
 
@@ -45,7 +45,7 @@ async def hold_site(client: KubeClient, streams: StreamBinder, identity: str, cl
 
 
 def _note(promise: float | None, now_s: float) -> str:
-    """For the next one: what was kept free, and how late it is by the clock of our tokens."""
+    """Note for the next holder: what was kept free, and how late it is by the clock of our tokens."""
     return f"{'' if promise is None else f'{promise:g}'}@{now_s:.3f}"
 
 

@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tiphys_extender.streams.ledger import Booking, Ledger, others_load, while_recovering
+from tiphys_models.api.catalogue import Catalogue
 from tiphys_models.api.stream_policy import StreamPolicySpec
-from tiphys_models.binding.catalogue import Catalogue
-from tiphys_models.binding.offers import Offer, Offers
-from tiphys_models.binding.protocol import View
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.streams.offers import Offer, Offers
+from tiphys_models.streams.protocol import View
 
 _ROUNDING_QPS = 1e-6
 
 
 @dataclass(slots=True)
 class Use:
-    """Of a site."""
+    """Use of a site by streams that are bound from here."""
 
     streams: int = 0
     """Bound there, whether their offers are up or not."""
     load_qps: float = 0.0
-    """Of offers that are up, as the capacity."""
+    """Load of offers that are up, which is what the capacity counts, too."""
     capacity_qps: float = 0.0
 
     @property
@@ -48,7 +48,7 @@ class System:
 
     @property
     def load_qps(self) -> FloatArray:
-        """Of every offer, from everywhere."""
+        """Load of every offer, bound here or elsewhere."""
         return np.asarray(self.ledger.load_qps + self._others_qps)
 
     @property
@@ -73,7 +73,7 @@ class System:
         return former - self._sites()
 
     def forget_streams(self) -> None:
-        """Nothing is bound from here any more, as far as known."""
+        """Forget all streams that were bound from here: nothing is known of them any more."""
         self.ledger = Ledger()
         self.ledger.align(tuple(self._place))
 
@@ -86,12 +86,12 @@ class System:
         self._add_up()
 
     def forget(self, access_site: str) -> None:
-        """Its binder has been silent for longer than any lease lasts."""
+        """Forget the loads of an access site whose binder has been silent for longer than any lease lasts."""
         self._others.pop(access_site, None)
         self._add_up()
 
     def others_age_s(self, now_s: float) -> float:
-        """Of the oldest word."""
+        """Age of the oldest report by another access site."""
         return max((now_s - at_s for at_s, _ in self._others.values()), default=0.0)
 
     def keeps_to(self, ceiling: float) -> bool:
@@ -109,7 +109,7 @@ class System:
 
     @property
     def capacity_qps(self) -> float:
-        """Of everything that is up."""
+        """Capacity of all offers that are up."""
         return sum(self._site_qps.values())
 
     def allows(self, tenant: str, share: float, offer: Offer, added_qps: float) -> bool:
@@ -138,7 +138,7 @@ class System:
         return {self.catalogue.offers.all[place].name: float(load[place]) for place in np.flatnonzero(load)}
 
     def use_by_site(self) -> dict[str, Use]:
-        """From here."""
+        """Use of every site by streams that are bound from here."""
         found: dict[str, Use] = {}
         for place, offer in enumerate(self.catalogue.offers.all):
             use = found.setdefault(offer.site.name, Use())

@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tiphys_extender.binder.secret_file import parse_secret, read_secret
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_extender.serve.secret_file import parse_secret, read_secret
+from tiphys_models.base.errors import InvalidInput
 
 _log = logging.getLogger(__name__)
 _SHORTEST_SECRET = 32
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     """Queries of a stream since it was bound, as its client counts them."""
 
     served: int = 0
-    """In time."""
+    """Queries answered in time."""
     late: int = 0
     refused: int = 0
     """Not answered at all."""
@@ -47,7 +47,7 @@ class Counts(NamedTuple):
         return Counts(*(int(count * most / self.total) for count in self))
 
     def plus(self, more: Counts) -> Counts:
-        """Both together."""
+        """The sum of both counts."""
         return Counts(*(a + b for a, b in zip(self, more, strict=True)))
 
     def since(self, before: Counts) -> Counts:
@@ -71,10 +71,10 @@ class Grant(NamedTuple):
     asked: str
     """Digest of what was asked for: an idempotency key belongs to one request."""
     issued_s: float
-    """Of the first lease: when the stream was bound. Both times in seconds since the epoch."""
+    """Time of the first lease, when the stream was bound. Both times are in seconds since the epoch."""
     expires_s: float
     counts: Counts = Counts()
-    """As last reported: after a restart only what came since counts."""
+    """Counts as last reported: after a restart only what came since counts."""
 
 
 class TokenRefused(Exception):
@@ -103,11 +103,11 @@ class Keys:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> Keys:
-        """From (id, secret)."""
+        """Keys made of pairs (id, secret)."""
         return cls(pairs[0][0], {name: secret.encode() for name, secret in pairs})
 
     def sign(self, grant: Grant) -> str:
-        """As text without spaces."""
+        """The grant as a signed token: text without spaces."""
         body = urlsafe_b64encode(orjson.dumps([self.signing, *grant[:-1], list(grant.counts)]))
         return (body + b"." + _mac(self.secrets[self.signing], body)).decode()
 

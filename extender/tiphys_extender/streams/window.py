@@ -11,37 +11,37 @@ import numpy as np
 
 from tiphys_extender.streams.tokens import Counts
 from tiphys_models.api.stream_summary import QueryCounts
-from tiphys_models.binding.agent import BINS
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.streams.agent import BINS
 
 MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
 class Tally:
-    """One window."""
+    """Counts of one window."""
 
     since_s: float
     incoming: FloatArray = field(default_factory=lambda: np.zeros(BINS))
     """Queries a second that were asked for, bound or not, by bin of delay and rate."""
     asked_qps: float = 0.0
     rejected_qps: float = 0.0
-    """Of it for streams that were not bound, whatever the reason."""
+    """Part of `asked_qps` for streams that were not bound, whatever the reason."""
     counts: Counts = field(default_factory=Counts)
     unknown: float = 0.0
     """Queries of which no client said what became."""
     parts: tuple[Tally, ...] = ()
-    """The same by tenant; empty: it was one."""
+    """Parts of the window by tenant; empty if there was one tenant only."""
 
     def ask(self, place: int, rate_qps: float, *, bound: bool) -> None:
-        """A stream came."""
+        """Count a stream that asked for an offer, bound or not."""
         self.incoming[place] += rate_qps
         self.asked_qps += rate_qps
         if not bound:
             self.rejected_qps += rate_qps
 
     def report(self, counts: Counts) -> None:
-        """Clients said what became of queries."""
+        """Count queries that clients report, by how they ended."""
         self.counts = self.counts.plus(counts)
 
     def at_most(self, asked_qps: float) -> Tally:
@@ -63,7 +63,7 @@ class Shares:
 
 
 def shares(tallies: Sequence[Tally]) -> Shares:
-    """Of these windows together; all success where nothing was asked for. No tenant counts for more than all others of its window do."""
+    """Shares of these windows together; all success where nothing was asked for. No tenant counts for more than all others of a window."""
     asked = rejected = reported = failed = 0.0
     for parts in (tally.parts or (tally,) for tally in tallies):
         for part, weight in zip(parts, _weights([part.asked_qps for part in parts]), strict=True):
@@ -119,7 +119,7 @@ class Windows:
         return ended
 
     def minute(self) -> QueryCounts:
-        """Of the last minute, by whole windows, and of the one that runs."""
+        """Counts of the last minute, by whole windows, and of the one that runs."""
         return counted([*self._past, self._together(math.inf)])
 
     def _together(self, most_qps: float) -> Tally:

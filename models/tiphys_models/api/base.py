@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+
+from tiphys_models.base.errors import InvalidInput
 
 
 def whole_number(value: Any) -> Any:
@@ -48,3 +50,41 @@ class CelRule:
 
     def __init__(self, cel: str, message: str, holds: Any) -> None:
         self.cel, self.message, self.holds = cel, message, holds
+
+
+GROUP = "tiphys.io"
+
+
+VERSION = "v1alpha1"
+
+
+API_VERSION = f"{GROUP}/{VERSION}"
+
+
+ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
+
+
+class Condition(Api):
+    """A Kubernetes condition."""
+
+    type: str = Field(max_length=63, description="What it speaks about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(max_length=63, description="Fixed word, documented for every type.")
+    message: str = Field(max_length=1024, description="The same for people, with what to do.")
+    observed_generation: int = Field(default=0, ge=0, description="Generation of the spec it judges.")
+    last_transition_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed.")
+
+
+Spec = TypeVar("Spec", bound=Api)
+
+
+def parse(model: type[Spec], obj: dict[str, Any], missing: str) -> Spec:
+    """The spec of any object of the group; InvalidInput says which field is wrong, or `missing`."""
+    if obj.get("spec") is None:
+        raise InvalidInput(f"spec: {missing}")
+    try:
+        return model.model_validate(obj["spec"])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(["spec", *map(str, problem["loc"])])
+        raise InvalidInput(f"{where}: {problem['msg'].removeprefix('Value error, ')}") from error

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from tiphys_models.api.base import GROUP, VERSION
 from tiphys_models.api.resources import RESOURCES, SCHEDULING_POLICY, Column, Resource
-from tiphys_models.api.scheduling_policy import GROUP, VERSION
 from tiphys_models.api.structural import cel, structural
 
 KEEP_ANNOTATION = {"helm.sh/resource-policy": "keep"}

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, Number, ObjectName, whole_number
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, parse
+from tiphys_models.api.base import GROUP, VERSION, Api, CelRule, Condition, Integer, Number, ObjectName, parse, whole_number
 
 KIND = "InferenceSite"
 PLURAL = "inferencesites"

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, Mode, parse
-from tiphys_models.policies.registry import PolicyName, is_learned
+from tiphys_models.api.base import GROUP, VERSION, Api, CelRule, Condition, Integer, parse
+from tiphys_models.api.selection import PlannerName, SelectorName
+from tiphys_models.artifacts import store
+from tiphys_models.artifacts.card import System
+from tiphys_models.artifacts.loaders import LOADERS, loader_of
+from tiphys_models.placement.registry import PolicyName
+from tiphys_models.streams.rules import STATIC
 
 KIND = "LearnedModel"
 PLURAL = "learnedmodels"
 MODELS_PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 NAME_MAX = 63
-"""As long as SchedulingPolicy's spec.model can be."""
+"""Longest name, the same as that of SchedulingPolicy's spec.model."""
 CARD_MAX_BYTES = 65_536
 
 ScalingAgentName = Literal["combined", "dqn-vertical", "dqn-horizontal", "q-table"]
 SCALING_AGENTS: tuple[str, ...] = get_args(ScalingAgentName)
 """Learned ones of `scaling/registry.py`; the operator serves them."""
-ModelPolicy = Annotated[PolicyName | ScalingAgentName, WithJsonSchema({"type": "string", "enum": [*map(str, PolicyName), *SCALING_AGENTS]})]
+RULES = tuple(
+    name
+    for name in (*map(str, PolicyName), *map(str, PlannerName), *map(str, SelectorName), *STATIC, "naive", "hpa", "rule-horizontal", "rule")
+    if name not in LOADERS
+)
+"""Deciders of the four systems that take no weights."""
+ModelPolicy = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=63)]
 Stage = Literal["candidate", "shadow", "canary", "active", "retired"]
-SERVES: dict[str, frozenset[Mode]] = {
-    "candidate": frozenset(),
-    "shadow": frozenset({"Shadow"}),
-    "canary": frozenset({"Shadow", "Canary"}),
-    "active": frozenset({"Shadow", "Canary", "Active"}),
-    "retired": frozenset(),
-}
-"""Which modes of a SchedulingPolicy a stage serves. What it does not serve, the next source of that name does."""
+SERVES = store.SERVES
+"""Which modes of a policy a stage serves. What it does not serve, the next source of that name does."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", max_length=64)]
 Decimal = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}([.][0-9]{1,9})?$", max_length=32)]
@@ -80,9 +84,14 @@ class Evaluation(Api):
 
 
 class LearnedModelSpec(Api):
-    """What is published."""
+    """Spec of a LearnedModel: which weights are published, for which policy, and how far they may go."""
 
-    policy: ModelPolicy = Field(description="Learned placement policy or scaling agent these weights are for; the card must say the same.")
+    policy: ModelPolicy = Field(
+        description=(
+            "What decides with these weights: a learned placement policy, planner, selector, scaling agent or stream policy, as "
+            "`tiphys policies` lists them; the card must say the same."
+        )
+    )
     stage: Stage = Field(
         default="candidate",
         description=(
@@ -109,9 +118,10 @@ class LearnedModelSpec(Api):
         return self
 
     @property
-    def for_scaling(self) -> bool:
-        """Whether the operator serves it, and not the extenders."""
-        return self.policy in SCALING_AGENTS
+    def system(self) -> System | None:
+        """Where it decides; None for a policy that no package here knows."""
+        loader = loader_of(self.policy)
+        return loader.system if loader is not None else None
 
     @property
     def artifact(self) -> tuple[object, ...]:
@@ -119,12 +129,11 @@ class LearnedModelSpec(Api):
         return self.policy, self.weights, self.card, self.sha256, self.feature_schema
 
 
-_LEARNED = [*(str(name) for name in PolicyName if is_learned(name)), *SCALING_AGENTS]
 CEL_RULES = (
     CelRule(
-        f"self.policy in {_LEARNED}",
+        f"!(self.policy in {list(RULES)})",
         "policy must be a learned one: rules take no weights",
-        lambda s: s.policy in _LEARNED,
+        lambda s: s.policy not in RULES,
     ),
 )
 
@@ -134,7 +143,7 @@ class LearnedModelStatus(Api):
 
     observed_generation: Integer = Field(default=0, ge=0, description="Generation of the spec this status speaks of.")
     stage: str = Field(default="", max_length=63, description="Stage that this status speaks of.")
-    served_digest: str = Field(default="", max_length=64, description="sha256 of this model's weights in the extenders; empty: none.")
+    served_digest: str = Field(default="", max_length=64, description="sha256 of this model's weights where they serve; empty: none.")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Number, ObjectName
+from tiphys_models.api.base import GROUP, VERSION, Api, CelRule, Condition, Number, ObjectName, parse
 from tiphys_models.api.inference_site import Port, Url
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, parse
 
 KIND = "ModelVariant"
 PLURAL = "modelvariants"
@@ -40,14 +39,14 @@ class ServiceRef(Api):
     scheme: Literal["http", "https"] = Field(default="http", description="http or https. Default http.")
 
 
-class Endpoint(Api):
-    """Where queries go."""
+class QueryEndpoint(Api):
+    """Endpoint that queries of a stream are sent to: an address or a Service, exactly one of them."""
 
     url: Url | None = Field(default=None, description="Address outside this cluster. Counts as one replica that is ready.")
     service: ServiceRef | None = Field(default=None, description="Service of this cluster.")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Endpoint:
+    def _consistent(self) -> QueryEndpoint:
         for rule in ENDPOINT_RULES:
             if not rule.holds(self):
                 raise ValueError(rule.message)
@@ -66,7 +65,7 @@ class ModelVariantSpec(Api):
     profiled_kb: Number = Field(ge=LEAST, le=1_000_000, description="Size of the queries it was profiled with, in kilobytes on the wire.")
     hardware: Literal["cpu", "gpu"] = Field(default="cpu", description="What it runs on. Default cpu.")
     cost: Number = Field(default=0.0, ge=0, le=1_000_000, description="Of one replica for an hour, in a unit of your own. Default 0.")
-    endpoint: Endpoint = Field(description="Where queries go.")
+    endpoint: QueryEndpoint = Field(description="Where queries go.")
 
 
 class ModelVariantStatus(Api):

@@ -10,7 +10,7 @@ KIND = "PlacementPlan"
 PLURAL = "placementplans"
 MAX_FUNCTIONS = 256
 MAX_NODES = 256
-"""Of one function."""
+"""Most nodes of one function in a plan."""
 MAX_SLOTS = 4000
 """Lines of a whole plan: about 150 bytes each, and an object holds 1.5 MiB."""
 
@@ -37,7 +37,7 @@ class FunctionSlots(Api):
 
 
 class PlacementPlanSpec(Api):
-    """What was planned."""
+    """Spec of a PlacementPlan: the nodes and slots that one planner gave to functions for one interval."""
 
     policy_uid: str = Field(
         max_length=64, description="uid of the SchedulingPolicy of the same name; a plan of a former one is not obeyed."

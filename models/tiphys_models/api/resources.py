@@ -15,19 +15,11 @@ from tiphys_models.api import placement_plan as pp
 from tiphys_models.api import scaling_policy as scp
 from tiphys_models.api import selection
 from tiphys_models.api import stream_policy as stp
-from tiphys_models.api.base import CelRule
+from tiphys_models.api.base import GROUP, CelRule
 from tiphys_models.api.learned_model import LearnedModelSpec, LearnedModelStatus
+from tiphys_models.api.pod_selector import LABEL_KEYS_RULE, REQUIREMENT_RULES
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.api.scheduling_policy import (
-    CEL_RULES,
-    GROUP,
-    KIND,
-    LABEL_KEYS_RULE,
-    PLURAL,
-    REQUIREMENT_RULES,
-    SchedulingPolicySpec,
-    SchedulingPolicyStatus,
-)
+from tiphys_models.api.scheduling_policy import CEL_RULES, KIND, PLURAL, SchedulingPolicySpec, SchedulingPolicyStatus
 from tiphys_models.api.structural import cel
 
 Column = tuple[str, str, str, str, int]
@@ -50,19 +42,19 @@ class Resource:
     spec_description: str
     columns: tuple[Column, ...]
     rules: Sequence[CelRule]
-    """Over the spec."""
+    """Validation rules (CEL) over the spec."""
     object_rules: Sequence[CelRule] = ()
     inner_rules: Callable[[dict[str, Any]], None] = lambda schema: None
     """Puts further rules into the schema of the spec."""
 
     @property
     def crd_name(self) -> str:
-        """As the API server knows it."""
+        """Name of the CustomResourceDefinition: plural.group."""
         return f"{self.plural}.{GROUP}"
 
     @property
     def file_name(self) -> str:
-        """In manifests/crds."""
+        """File of the manifest in manifests/crds."""
         return f"{GROUP}_{self.plural}.yaml"
 
 
@@ -76,8 +68,10 @@ def _selector_rules(schema: dict[str, Any]) -> None:
 
 def _policy_rules(schema: dict[str, Any]) -> None:
     _selector_rules(schema)
-    weights = schema["properties"]["select"]["properties"]["weights"]
-    weights["x-kubernetes-validations"] = cel(selection.WEIGHTS_RULES)
+    select = schema["properties"]["select"]
+    select["x-kubernetes-validations"] = cel(selection.SELECT_RULES)
+    select["properties"]["weights"]["x-kubernetes-validations"] = cel(selection.WEIGHTS_RULES)
+    select["properties"]["canary"]["x-kubernetes-validations"] = cel(selection.CANARY_RULES)
 
 
 def _weights_rules(schema: dict[str, Any]) -> None:
@@ -88,6 +82,7 @@ def _scaling_rules(schema: dict[str, Any]) -> None:
     parts = schema["properties"]
     parts["horizontal"]["x-kubernetes-validations"] = cel(scp.HORIZONTAL_RULES)
     parts["vertical"]["x-kubernetes-validations"] = cel(scp.VERTICAL_RULES)
+    parts["canary"]["x-kubernetes-validations"] = cel(scp.CANARY_RULES)
 
 
 def _site_rules(schema: dict[str, Any]) -> None:
@@ -117,6 +112,7 @@ SCHEDULING_POLICY = Resource(
         ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active.", 0),
         ("Active", "string", ".status.activePolicy", "Policy or planner that answers now.", 0),
         ("Selector", "string", ".spec.select.by", "Who chooses it.", 1),
+        ("Canary", "string", ".status.selection.comparison.result", "What the last canary says of the selector against the rule.", 1),
         ("Ready", "string", _of_condition("Ready", "status"), "Whether the policy decides as its spec says.", 0),
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
         ("Model", "string", ".status.modelDigest", "sha256 of the weights.", 1),
@@ -143,6 +139,8 @@ LEARNED_MODEL = Resource(
         ("Reason", "string", _of_condition("Accepted", "reason"), "Why it is accepted or refused.", 0),
         ("Served", "string", ".status.servedDigest", "sha256 of the weights in the extenders.", 1),
         ("Evaluation", "string", ".spec.evaluation.value", "What speaks for it.", 1),
+        ("Metric", "string", ".spec.evaluation.metric", "What was measured.", 1),
+        ("Measured-By", "string", ".spec.evaluation.source", "Command or run that measured it.", 1),
         _AGE,
     ),
     rules=lm.CEL_RULES,
@@ -183,7 +181,7 @@ SCALING_POLICY = Resource(
     spec_description="What the user wants.",
     columns=(
         ("Target", "string", ".spec.targetRef.name", "The workload.", 0),
-        ("Mode", "string", ".spec.mode", "Off, Recommend or Active.", 0),
+        ("Mode", "string", ".spec.mode", "Off, Recommend (Shadow), Canary or Active.", 0),
         ("Agent", "string", ".spec.agent.kind", "Who decides.", 0),
         ("Replicas", "integer", ".status.current.replicas", "Pods there are.", 0),
         ("CPU-M", "integer", ".status.current.cpuMilli", "CPU limit of each, in millicores.", 0),
@@ -193,6 +191,7 @@ SCALING_POLICY = Resource(
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 0),
         ("Phase", "string", ".status.lastDecision.phase", "Fate of the last decision.", 1),
         ("Conflict", "string", _of_condition("Conflict", "reason"), "Who else scales it.", 1),
+        ("Canary", "string", ".status.comparison.result", "What the last canary says of the agent against the rule.", 1),
         ("Rolled-Back", "string", _of_condition("RolledBack", "status"), "Whether the rule decides instead of its agent.", 1),
         _AGE,
     ),
@@ -236,6 +235,8 @@ MODEL_VARIANT = Resource(
         ("Delay-Ms", "number", ".spec.delayMs", "How long a query takes.", 0),
         ("QPS", "number", ".spec.capacityQps", "Capacity of a replica.", 0),
         ("Replicas", "integer", ".status.replicas", "Ready endpoints.", 0),
+        ("Hardware", "string", ".spec.hardware", "What it runs on.", 1),
+        ("Cost", "number", ".spec.cost", "Of one replica for an hour, in the owner's unit.", 1),
         ("Ready", "string", _of_condition("Ready", "status"), "Whether streams can be bound to it.", 0),
         ("Reason", "string", _of_condition("Ready", "reason"), "Why.", 1),
         _AGE,
@@ -254,7 +255,7 @@ STREAM_POLICY = Resource(
     spec_description="What the user wants.",
     columns=(
         ("Site", "string", ".spec.accessSite", "Where the streams enter.", 0),
-        ("Mode", "string", ".spec.mode", "Off or Active.", 0),
+        ("Mode", "string", ".spec.mode", "Off, Shadow, Canary or Active.", 0),
         ("Policy", "string", ".spec.policy", "Policy or agent that the spec asks for.", 0),
         ("Active", "string", ".status.activePolicy", "Policy that binds now.", 0),
         ("Streams", "integer", ".status.streams", "Streams that are bound now.", 0),

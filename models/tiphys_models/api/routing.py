@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiphys_models.api.scheduling_policy import SchedulingPolicySpec, parse_spec
-from tiphys_models.domain.hashing import stable_hash
-from tiphys_models.domain.selector import LabelSelector
+from tiphys_models.base.selector import LabelSelector
 
 PROTECTED_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 DEFAULT_SCHEDULER_NAME = "tiphys"
@@ -32,16 +31,16 @@ class Route:
     selector: LabelSelector
     spec: SchedulingPolicySpec
     chosen: str = ""
-    """For `select`: the candidate that status names for exactly this generation; empty until the operator has chosen."""
+    """Candidate that a selector chose, as status names it for exactly this generation; empty until the operator has chosen."""
 
     @property
     def key(self) -> str:
-        """namespace/name."""
+        """Key of the policy object: namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def deciding(self) -> str:
-        """Who should decide: `spec.policy`, or what the operator chose; empty before it has."""
+        """Name of the policy that should decide: `spec.policy`, or what the operator chose; empty before it has."""
         return str(self.spec.policy) if self.spec.select is None else self.chosen
 
     @property
@@ -50,7 +49,7 @@ class Route:
 
 
 def route_of(obj: Mapping[str, Any]) -> Route:
-    """From the object as the API server sends it; raises InvalidInput for a spec it should not have admitted."""
+    """Route of a policy object as the API server sends it; raises InvalidInput for a spec it should not have admitted."""
     metadata = obj["metadata"]
     spec = parse_spec(dict(obj))
     found = obj.get("status")
@@ -79,7 +78,7 @@ class Router:
             self.put(route)
 
     def put(self, route: Route) -> None:
-        """From now on, beside the others. Of a policy that has a route already, `remove` that first."""
+        """Add this route beside the others. If the policy has one already, `remove` that first."""
         insort(self._by_namespace.setdefault(route.namespace, []), route, key=lambda r: r._precedence)
 
     def remove(self, route: Route) -> None:
@@ -101,11 +100,6 @@ class Router:
             if route.selector.matches(labels):
                 return route
         return None
-
-    def losers(self, namespace: str, labels: Mapping[str, str]) -> tuple[Route, ...]:
-        """Policies that match these labels as well, but do not decide."""
-        matching = [r for r in self._by_namespace.get(namespace, ()) if r.selector.matches(labels)]
-        return tuple(matching[1:])
 
     def conflicts_of(self, route: Route) -> tuple[Route, ...]:
         """Policies of the namespace that win over this one and can match a pod that it matches too, as far as labels tell."""
@@ -137,8 +131,3 @@ def _disjoint(a: LabelSelector, b: LabelSelector) -> bool:
                 if inside.values <= outside.values:
                     return True
     return False
-
-
-def in_canary(uid: str, percent: int) -> bool:
-    """Whether a pod belongs to the canary's share: the same answer for every attempt and every replica."""
-    return stable_hash(f"canary/{uid}") % 100 < percent

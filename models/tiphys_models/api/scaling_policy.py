@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, ObjectName, whole_number, without_nulls
+from tiphys_models.api.base import GROUP, VERSION, Api, CelRule, Integer, ObjectName, parse, whole_number, without_nulls
 from tiphys_models.api.learned_model import SCALING_AGENTS
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, parse
 
 KIND = "ScalingPolicy"
 PLURAL = "scalingpolicies"
@@ -21,7 +20,9 @@ MAX_REPLICAS = 10_000
 RETRY_ANNOTATION = "tiphys.io/retry-agent"
 """Another value than the one at its rollback gives an agent another chance."""
 
-ScalingMode = Literal["Off", "Recommend", "Active"]
+ScalingMode = Literal["Off", "Recommend", "Shadow", "Canary", "Active"]
+ACTING_MODES: tuple[ScalingMode, ...] = ("Canary", "Active")
+"""Modes in which decisions are carried out."""
 MetricName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=200)]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", min_length=1, max_length=63)]
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
@@ -33,7 +34,7 @@ Millis = Annotated[int, Field(ge=CPU_STEP_MILLI, le=256_000), BeforeValidator(wh
 
 
 class TargetRef(Api):
-    """The workload."""
+    """Reference to the workload that is scaled: a Deployment or a StatefulSet."""
 
     api_version: Annotated[str, StringConstraints(pattern=r"^apps/v1$", max_length=63)] = Field(
         default="apps/v1", description="Always apps/v1."
@@ -95,7 +96,7 @@ class ScalingRate(Api):
 
 
 class ScalingRules(Api):
-    """Rules for one direction, as in an HPA's behavior. What is not set has the default of its dimension and direction."""
+    """Rules for one direction, as in an HPA's behavior. What is not set has the default of its dimension and direction (limits.py)."""
 
     stabilization_window_seconds: WindowSeconds | None = Field(
         default=None, description="Up: the least wanted within it counts; down: the most wanted."
@@ -126,7 +127,7 @@ HORIZONTAL_RULES = (
 
 
 class Horizontal(Api):
-    """How many pods."""
+    """Horizontal scaling: fewest and most pods, and how fast their number may change."""
 
     min_replicas: Integer = Field(default=1, ge=1, le=MAX_REPLICAS, description="Fewest pods. Default 1.")
     max_replicas: Integer = Field(default=10, ge=1, le=MAX_REPLICAS, description="Most pods. Default 10.")
@@ -205,7 +206,7 @@ class Rollback(Api):
 
 
 class AgentRef(Api):
-    """Who decides."""
+    """Reference to the agent that decides, with what it needs to know."""
 
     kind: AgentName = Field(
         default="rule",
@@ -229,6 +230,39 @@ class AgentRef(Api):
     )
 
 
+CANARY_RULES = (
+    CelRule(
+        "self.washOutWindows < self.blockWindows",
+        "washOutWindows must be below blockWindows: else nothing of a block is compared",
+        lambda c: c.wash_out_windows < c.block_windows,
+    ),
+)
+
+
+class ScalingCanary(Api):
+    """Share of time in which the agent decides; in the rest the calibrated rule does, within the same limits and masks."""
+
+    percent: Integer = Field(
+        ge=1,
+        le=99,
+        description="Percent of blocks in which the agent decides, chosen by a hash of the policy's uid and the block's number.",
+    )
+    block_windows: Integer = Field(default=20, ge=2, le=2000, description="Windows of a block. Default 20.")
+    wash_out_windows: Integer = Field(
+        default=4,
+        ge=0,
+        le=1000,
+        description="First windows after a change of group: decided by the new one, not compared, because they show the former. Default 4.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ScalingCanary:
+        for rule in CANARY_RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
+        return self
+
+
 class ScalingPolicySpec(Api):
     """What the user wants."""
 
@@ -236,10 +270,12 @@ class ScalingPolicySpec(Api):
     mode: ScalingMode = Field(
         default="Recommend",
         description=(
-            "Off (in quotes: plain YAML reads it as false): nothing is measured. Recommend: decisions stand in status and change nothing. "
-            "Active: they are carried out. Default Recommend."
+            "Off (in quotes: plain YAML reads it as false): nothing is measured. Recommend, Shadow: the agent's decisions stand in status "
+            "beside the rule's and change nothing. Canary: decisions are carried out, the agent's in a random share of blocks of windows "
+            "and the rule's in the others. Active: the agent's are carried out. Default Recommend."
         ),
     )
+    canary: ScalingCanary | None = Field(default=None, description="Needed in mode Canary, forbidden otherwise.")
     objective: LatencyObjective = Field(description="What is wanted of the service.")
     horizontal: Horizontal | None = Field(default=None, description="How many pods; without it their number is left alone.")
     vertical: Vertical | None = Field(default=None, description="How much CPU a pod has; without it sizes are left alone.")
@@ -255,8 +291,18 @@ class ScalingPolicySpec(Api):
                 raise ValueError(rule.message)
         return self
 
+    @property
+    def acts(self) -> bool:
+        """Whether decisions are to be carried out."""
+        return self.mode in ACTING_MODES
+
 
 CEL_RULES = (
+    CelRule(
+        "(has(self.mode) && self.mode == 'Canary') == has(self.canary)",
+        "canary belongs to mode Canary: set both or neither",
+        lambda s: (s.mode == "Canary") == (s.canary is not None),
+    ),
     CelRule(
         "has(self.horizontal) || has(self.vertical)",
         "set horizontal, vertical or both: otherwise there is nothing to scale",

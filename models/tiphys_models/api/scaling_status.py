@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from tiphys_models.api.base import Api
-from tiphys_models.api.scheduling_policy import Condition
+from tiphys_models.api.base import Api, Condition
+from tiphys_models.api.comparison import ComparisonStatus
+from tiphys_models.api.comparison_memory import ComparisonMemory
 from tiphys_models.scaling.limits import REMEMBERED_MAX
 
 _LIST: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
@@ -22,8 +23,8 @@ class Size(Api):
     cpu_milli: int = Field(default=0, ge=0, description="CPU limit of each, in millicores; 0: none.")
 
 
-class Window(Api):
-    """What was measured."""
+class MeasuredWindow(Api):
+    """Measurements of the last window."""
 
     until: str = Field(default="", max_length=64, description="Time of the newest sample.")
     requests: int = Field(default=0, ge=0, description="Requests that arrived in the window.")
@@ -37,16 +38,28 @@ class LastDecision(Api):
     """One window's decision, from what the agent wanted to what was done."""
 
     number: int = Field(default=0, ge=0, description="Counts the policy's decisions.")
-    at: str = Field(max_length=64, json_schema_extra=_TIME, description="When.")
+    at: str = Field(max_length=64, json_schema_extra=_TIME, description="When; windows that came to the same since are not written.")
     phase: str = Field(max_length=63, description="Recommended, Held, Intended (about to be done), Done, Refused: the fate of `applied`.")
     agent: str = Field(default="", max_length=63, description="Who decided; raise: CPU grew between two windows.")
+    outcome: str = Field(
+        default="",
+        max_length=63,
+        description="rule: it was the rule's turn. learned: the agent decided. fallback: it was the agent's turn, and the rule decided.",
+    )
+    outcome_reason: str = Field(
+        default="", max_length=63, description="Of a fallback: policy-error, no-answer or worse-than-rule; or control, in a control block."
+    )
+    group: str = Field(default="", max_length=63, description="In mode Canary: treated or control.")
     state_digest: str = Field(default="", max_length=64, description="Digest of what the agent saw.")
     model_digest: str = Field(default="", max_length=64, description="sha256 of the agent's weights; empty for rules.")
-    window: Window | None = Field(default=None, description="What was measured.")
+    window: MeasuredWindow | None = Field(default=None, description="What was measured.")
     former: Size = Field(alias="from", description="What was there.")
     wanted: Size | None = Field(default=None, description="What the agent wanted.")
     clamped: Size | None = Field(default=None, description="After tolerance, stabilisation, rates and bounds.")
     applied: Size = Field(description="After masks: what is done in mode Active, and recommended otherwise.")
+    would: Size | None = Field(
+        default=None, description="What the other of agent and rule would have done, after the same limits and masks; absent: nothing."
+    )
     values: list[_Word] = Field(
         default_factory=list, max_length=64, json_schema_extra=_LIST, description="The agent's value of each action."
     )
@@ -62,7 +75,7 @@ class LastDecision(Api):
     )
 
 
-class Remembered(Api):
+class RememberedValue(Api):
     """A value at a time."""
 
     at: float = Field(description="Seconds since 1970.")
@@ -72,19 +85,19 @@ class Remembered(Api):
 class LimitsMemory(Api):
     """What the clamps of one dimension remember across restarts."""
 
-    lowest: list[Remembered] = Field(
+    lowest: list[RememberedValue] = Field(
         default_factory=list,
         max_length=REMEMBERED_MAX,
         json_schema_extra=_LIST,
         description="Wishes that can still be an up window's least.",
     )
-    highest: list[Remembered] = Field(
+    highest: list[RememberedValue] = Field(
         default_factory=list,
         max_length=REMEMBERED_MAX,
         json_schema_extra=_LIST,
         description="Wishes that can still be a down window's most.",
     )
-    changes: list[Remembered] = Field(
+    changes: list[RememberedValue] = Field(
         default_factory=list, max_length=REMEMBERED_MAX, json_schema_extra=_LIST, description="Steps within the periods of rates."
     )
 
@@ -121,6 +134,7 @@ class ScalingMemory(Api):
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="When somebody else undid what was done, in the last hour."
     )
     rolled_back: RolledBack | None = Field(default=None, description="Set while the rule decides instead of the agent.")
+    comparison: ComparisonMemory | None = Field(default=None, description="Sums of the last canary's groups.")
 
 
 class AgentSeen(Api):
@@ -136,7 +150,7 @@ class AgentSeen(Api):
 
 
 class PodSizes(Api):
-    """The workload's pods."""
+    """Counts of the workload's pods, by how far they have been resized."""
 
     total: int = Field(default=0, ge=0, description="Unfinished pods.")
     ready: int = Field(default=0, ge=0, description="Those that are Ready.")
@@ -154,8 +168,9 @@ class ScalingPolicyStatus(Api):
     current: Size | None = Field(default=None, description="What is there.")
     desired: Size | None = Field(default=None, description="What should be there; in mode Active it is carried out.")
     pods: PodSizes | None = Field(default=None, description="The workload's pods.")
-    last_decision: LastDecision | None = Field(default=None, description="The last window's decision.")
+    last_decision: LastDecision | None = Field(default=None, description="The last decision that was news; windows since came to the same.")
     agent: AgentSeen | None = Field(default=None, description="The weights of a learned agent.")
+    comparison: ComparisonStatus | None = Field(default=None, description="What the last canary has shown so far.")
     memory: ScalingMemory = Field(default_factory=ScalingMemory, description="What the operator must not forget.")
     conditions: list[Condition] = Field(
         default_factory=list,

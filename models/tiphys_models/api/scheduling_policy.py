@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, without_nulls
+from tiphys_models.api.base import Api, CelRule, Condition, Integer, ModelName, parse
+from tiphys_models.api.decider_names import PlacementPolicyName
+from tiphys_models.api.pod_selector import (
+    PodSelector,
+)
 from tiphys_models.api.selection import SelectionStatus, SelectSpec
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.selector import LabelSelector, Requirement
-from tiphys_models.policies.registry import PolicyName, is_learned
+from tiphys_models.placement.registry import PolicyName, is_learned
 
-GROUP = "tiphys.io"
-VERSION = "v1alpha1"
 KIND = "SchedulingPolicy"
 PLURAL = "schedulingpolicies"
-API_VERSION = f"{GROUP}/{VERSION}"
 
 Mode = Literal["Off", "Shadow", "Canary", "Active"]
-# As apimachinery's validation.IsQualifiedName and IsValidLabelValue; [.] instead of an escape, so that CEL needs none either.
-_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_KEY = f"^({_DNS_LABEL}([.]{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
-_LABEL_KEY_MAX = 317  # 253 of a prefix, a slash, 63 of a name
-
-LabelKey = Annotated[str, StringConstraints(pattern=_LABEL_KEY, min_length=1, max_length=_LABEL_KEY_MAX)]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
-ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
-
-LABEL_KEYS_RULE = CelRule(
-    f"self.all(key, size(key) <= {_LABEL_KEY_MAX} && key.matches('{_LABEL_KEY}'))",
-    "keys must be label keys: an optional DNS prefix and a slash, then at most 63 letters, digits, dashes, underscores or dots",
-    lambda labels: True,  # LabelKey says it already; a structural schema has no place for it
-)
-REQUIREMENT_RULES = (
-    CelRule(
-        "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-        "values belong to the operators In and NotIn: give at least one there and none otherwise",
-        lambda r: (r.operator in ("In", "NotIn")) == bool(r.values),
-    ),
-)
-
-
-class SelectorRequirement(Api):
-    """One line of the pod selector."""
-
-    key: LabelKey = Field(description="Label key.")
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How the label's value is compared with `values`.")
-    values: list[LabelValue] = Field(default_factory=list, max_length=64, description="Values for In and NotIn; empty for the others.")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SelectorRequirement:
-        for rule in REQUIREMENT_RULES:
-            if not rule.holds(self):
-                raise ValueError(rule.message)
-        return self
-
-
-class PodSelector(Api):
-    """Which pods of the policy's own namespace; empty selects all of them."""
-
-    match_labels: Annotated[dict[LabelKey, LabelValue], BeforeValidator(without_nulls)] = Field(
-        default_factory=dict, max_length=64, description="Labels a pod must have, exactly."
-    )
-    match_expressions: list[SelectorRequirement] = Field(
-        default_factory=list, max_length=64, description="Further requirements; all must hold."
-    )
-
-    def compiled(self) -> LabelSelector:
-        """As the domain's selector."""
-        return LabelSelector.of(
-            self.match_labels,
-            tuple(Requirement(e.key, e.operator, frozenset(e.values)) for e in self.match_expressions),
-        )
 
 
 class Canary(Api):
@@ -116,11 +61,11 @@ class SchedulingPolicySpec(Api):
             "Canary: decides a share of the pods. Active: decides all of them. Default Shadow."
         ),
     )
-    policy: PolicyName = Field(
+    policy: PlacementPolicyName = Field(
         default=PolicyName.WARM_FIRST,
         description=(
-            "Placement policy. `faasrank` is learned and decides by `model`; the others are rules. Default warm-first. "
-            "Not together with `select`."
+            "Placement policy: `tiphys policies` lists them, those of installed packages included. `faasrank` is learned and decides by "
+            "`model`. Default warm-first. Not together with `select`."
         ),
     )
     select: SelectSpec | None = Field(
@@ -178,17 +123,6 @@ CEL_RULES = (
 )
 
 
-class Condition(Api):
-    """A Kubernetes condition."""
-
-    type: str = Field(max_length=63, description="What it speaks about.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: str = Field(max_length=63, description="Fixed word, documented for every type.")
-    message: str = Field(max_length=1024, description="The same for people, with what to do.")
-    observed_generation: int = Field(default=0, ge=0, description="Generation of the spec it judges.")
-    last_transition_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed.")
-
-
 class DecisionCounters(Api):
     """What the extender reported since the operator started to count."""
 
@@ -220,18 +154,3 @@ class SchedulingPolicyStatus(Api):
 def parse_spec(obj: dict[str, Any]) -> SchedulingPolicySpec:
     """The spec of a SchedulingPolicy object; InvalidInput says which field is wrong."""
     return parse(SchedulingPolicySpec, obj, "is missing; `spec: {}` is enough for all defaults")
-
-
-Spec = TypeVar("Spec", bound=Api)
-
-
-def parse(model: type[Spec], obj: dict[str, Any], missing: str) -> Spec:
-    """The spec of any object of the group; InvalidInput says which field is wrong, or `missing`."""
-    if obj.get("spec") is None:
-        raise InvalidInput(f"spec: {missing}")
-    try:
-        return model.model_validate(obj["spec"])
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(["spec", *map(str, problem["loc"])])
-        raise InvalidInput(f"{where}: {problem['msg'].removeprefix('Value error, ')}") from error

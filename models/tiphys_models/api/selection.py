@@ -7,16 +7,19 @@ a test holds both lists together.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer
-from tiphys_models.policies.registry import PolicyName
+from tiphys_models.api.base import Api, CelRule, Integer, ModelName
+from tiphys_models.api.comparison import ComparisonStatus
+from tiphys_models.api.decider_names import DeciderName
+from tiphys_models.placement.registry import REGISTRY as PLACEMENT
+from tiphys_models.placement.registry import PolicyName
+from tiphys_models.seats.modes import Mode
 
 
 class PlannerName(StrEnum):
-    """Candidates that plan a whole interval; they are never asked pod by pod."""
+    """Our own candidates that plan a whole interval; they are never asked pod by pod."""
 
     ARIMA_ACO = "arima-aco"
     LSTM_ACO = "lstm-aco"
@@ -31,7 +34,7 @@ class PlannerName(StrEnum):
 
 
 class SelectorName(StrEnum):
-    """Who may choose. `metanet-paper` is not among them: its input is made for a hundred hosts exactly."""
+    """Selectors of this package. `metanet-paper` is not among them: its input is made for a hundred hosts exactly."""
 
     METANET = "metanet"
     DQN = "dqn"
@@ -39,22 +42,17 @@ class SelectorName(StrEnum):
     PREVIEW = "preview"
 
 
+PLANNERS: frozenset[str] = frozenset(map(str, PlannerName))
 CANDIDATES: tuple[str, ...] = tuple(str(name) for name in (*PlannerName, *PolicyName))
+"""Candidates of this package: all planners and all placement policies."""
+CANDIDATES_MAX = 32
+"""Most candidates, as many as `status.selection.predictedCost` can hold."""
 HEURISTICS = (PlannerName.COST_LEAN, PlannerName.ENERGY_LEAN, PlannerName.ONE_PER_HOST)
 
 
 def is_planner(candidate: str) -> bool:
-    """Whether it answers by a published plan and not pod by pod."""
-    return candidate in set(PlannerName)
-
-
-def _known(name: str) -> str:
-    if name not in CANDIDATES:
-        raise ValueError(f"must be one of {', '.join(CANDIDATES)}")
-    return name
-
-
-Candidate = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(CANDIDATES)})]
+    """Whether it answers by a published plan and not pod by pod: every candidate is one or the other."""
+    return PLACEMENT.entry(candidate) is None
 
 
 class SelectionWeights(Api):
@@ -84,21 +82,83 @@ WEIGHTS_RULES = (
 )
 
 
+CANARY_RULES = (
+    CelRule(
+        "self.washOutIntervals < self.blockIntervals",
+        "washOutIntervals must be below blockIntervals: else nothing of a block is compared",
+        lambda c: c.wash_out_intervals < c.block_intervals,
+    ),
+)
+
+
+class SelectCanary(Api):
+    """Share of time in which the selector's choice is obeyed; in the rest the rule's candidate decides."""
+
+    percent: Integer = Field(
+        ge=1,
+        le=99,
+        description="Percent of blocks in which the selector is obeyed, chosen by a hash of the policy's uid and the block's number.",
+    )
+    block_intervals: Integer = Field(default=30, ge=2, le=2000, description="Intervals of a block. Default 30.")
+    wash_out_intervals: Integer = Field(
+        default=6,
+        ge=0,
+        le=1000,
+        description=(
+            "First intervals after a change of group: decided by the new one and not compared, because they show the former. Default 6."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SelectCanary:
+        for rule in CANARY_RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
+        return self
+
+
 class SelectSpec(Api):
     """Choose the policy anew every interval."""
 
-    by: SelectorName = Field(
+    by: DeciderName = Field(
         description=(
             "Who chooses. preview: expected cost of every candidate's plan in closed form, corrected by what was measured; needs no "
-            "training. ucb: a bandit on measured cost. metanet, dqn: learned; they need their trained weights."
+            "training. ucb: a bandit on measured cost. metanet, dqn: learned; they need their trained weights. Or the selector of an "
+            "installed package: `tiphys policies` lists them."
         )
     )
-    among: list[Candidate] = Field(
+    among: list[DeciderName] = Field(
         default_factory=lambda: [str(name) for name in HEURISTICS],
         min_length=2,
-        max_length=len(CANDIDATES),
+        max_length=CANDIDATES_MAX,
         json_schema_extra={"x-kubernetes-list-type": "set", "default": [str(name) for name in HEURISTICS]},
-        description="Planners and placement policies to choose among. Default: the three heuristics, which cost nothing to run.",
+        description=(
+            "Planners and placement policies to choose among, those of installed packages included. Default: the three heuristics, which "
+            "cost nothing to run."
+        ),
+    )
+    model: ModelName | None = Field(
+        default=None,
+        description=(
+            "Name of the weights of a learned selector: a LearnedModel of the release's namespace, else a mounted one, else what ships. "
+            "Default: the selector's own name. Learned planners in `among` are found under their own names in the same way."
+        ),
+    )
+    mode: Mode = Field(
+        default="Active",
+        description=(
+            "Off (in quotes: plain YAML reads it as false): `rule` decides, the selector is not asked. Shadow: `rule` decides, what the "
+            "selector would choose stands in status and in the decision log. Canary: the selector is obeyed in a random share of blocks of "
+            "intervals, `rule` decides in the others. Active: the selector is obeyed. Default Active."
+        ),
+    )
+    canary: SelectCanary | None = Field(default=None, description="Needed in mode Canary, forbidden otherwise.")
+    rule: DeciderName | None = Field(
+        default=None,
+        description=(
+            "Candidate that decides where the selector does not: in modes Off and Shadow, and in control blocks. One of `among`. "
+            "Default: the first heuristic of `among`, else its first."
+        ),
     )
     interval_seconds: Integer = Field(default=10, ge=2, le=3600, description="Time between two choices. Default 10.")
     margin_percent: Integer = Field(
@@ -120,10 +180,43 @@ class SelectSpec(Api):
     )
 
     @model_validator(mode="after")
-    def _no_twins(self) -> SelectSpec:
+    def _consistent(self) -> SelectSpec:
         if len(set(self.among)) != len(self.among):
             raise ValueError("among names a candidate twice")
+        for rule in SELECT_RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
         return self
+
+    @property
+    def model_name(self) -> str | None:
+        """Name of the weights that choose; None for a selector that takes none."""
+        return None if self.by in (SelectorName.PREVIEW, SelectorName.UCB) else self.model or str(self.by)
+
+    @property
+    def rule_candidate(self) -> str:
+        """Candidate that decides where the selector does not."""
+        heuristics = (name for name in self.among if name in set(HEURISTICS))
+        return self.rule or next(heuristics, self.among[0])
+
+
+SELECT_RULES = (
+    CelRule(
+        "(has(self.mode) && self.mode == 'Canary') == has(self.canary)",
+        "canary belongs to mode Canary: set both or neither",
+        lambda s: (s.mode == "Canary") == (s.canary is not None),
+    ),
+    CelRule(
+        "!has(self.rule) || self.rule in self.among",
+        "rule must be one of among",
+        lambda s: s.rule is None or s.rule in s.among,
+    ),
+    CelRule(
+        "!has(self.model) || !(self.by in ['preview', 'ucb'])",
+        "model belongs to a learned selector: remove it, or choose by metanet or dqn",
+        lambda s: s.model is None or s.by not in (SelectorName.PREVIEW, SelectorName.UCB),
+    ),
+)
 
 
 class PredictedCost(Api):
@@ -152,7 +245,7 @@ class SelectionStatus(Api):
     reason: str = Field(default="", max_length=63, description="Why this candidate: fixed word, documented.")
     predicted_cost: list[PredictedCost] = Field(
         default_factory=list,
-        max_length=32,
+        max_length=CANDIDATES_MAX,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["candidate"]},
         description="Predicted cost of every candidate, as far as the selector predicts.",
     )
@@ -162,6 +255,13 @@ class SelectionStatus(Api):
     last_switch: Switch | None = Field(default=None, description="The last change of the active policy.")
     switches: int = Field(default=0, ge=0, description="Switches since the policy selects.")
     learned: int = Field(default=0, ge=0, description="Decisions whose measured cost the selector has learned from.")
+    group: str = Field(default="", max_length=63, description="In mode Canary of `select`: treated or control.")
+    would: str = Field(
+        default="",
+        max_length=63,
+        description="Candidate that the other of selector and rule would have taken in the last interval; empty: it was not asked.",
+    )
+    comparison: ComparisonStatus | None = Field(default=None, description="What the last canary of `select` has shown so far.")
     plan: str = Field(
         default="", max_length=253, description="PlacementPlan in force, in this namespace; empty while a placement policy decides."
     )

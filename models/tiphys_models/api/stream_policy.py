@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tiphys_models.api.base import Api, CelRule, Integer, Number, ObjectName
-from tiphys_models.api.scheduling_policy import GROUP, VERSION, Condition, ModelName, parse
-from tiphys_models.binding.agent import WINDOW_S
-from tiphys_models.binding.protocol import CEILING
-from tiphys_models.binding.registry import LEARNED, NAMES
-from tiphys_models.binding.rules import STATIC
+from tiphys_models.api.base import GROUP, VERSION, Api, CelRule, Condition, Integer, ModelName, Number, ObjectName, parse
+from tiphys_models.api.comparison import ComparisonStatus
+from tiphys_models.api.decider_names import DeciderName
+from tiphys_models.streams.agent import WINDOW_S
+from tiphys_models.streams.protocol import CEILING
+from tiphys_models.streams.registry import LEARNED
+from tiphys_models.streams.rules import STATIC
 
 KIND = "StreamPolicy"
 PLURAL = "streampolicies"
@@ -23,7 +24,7 @@ SHORTEST_LEASE_S, LONGEST_LEASE_S = 8, 10
 """A standby waits up to 4.4 s for the access site of a dead binder. A stream that is renewed at a third of its lease, and asks again
 until it is answered, has two thirds left then: 5.3 s of 8."""
 
-StreamMode = Literal["Off", "Active"]
+StreamMode = Literal["Off", "Shadow", "Canary", "Active"]
 
 
 def _one_of(names: Sequence[str]) -> Callable[[str], str]:
@@ -35,7 +36,6 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
     return known
 
 
-PolicyOrAgent = Annotated[str, AfterValidator(_one_of(NAMES)), Field(json_schema_extra={"enum": [*NAMES]})]
 StaticName = Annotated[str, AfterValidator(_one_of(tuple(STATIC))), Field(json_schema_extra={"enum": [*STATIC]})]
 
 LEAST_CEILING = 0.1
@@ -60,7 +60,20 @@ CEL_RULES = (
         "model belongs to a learned policy or an agent: remove it or choose one",
         lambda s: s.model is None or s.policy in LEARNED,
     ),
+    CelRule(
+        "(has(self.mode) && self.mode == 'Canary') == has(self.canary)",
+        "canary.percent belongs to mode Canary: set both or neither",
+        lambda s: (s.mode == "Canary") == (s.canary is not None),
+    ),
 )
+
+
+class StreamCanary(Api):
+    """Share of streams that `policy` binds in mode Canary."""
+
+    percent: Integer = Field(
+        ge=0, le=100, description="Share of streams, by their id: a stream that asks again with its key stays in its group."
+    )
 
 
 class StreamPolicySpec(Api):
@@ -71,14 +84,21 @@ class StreamPolicySpec(Api):
     )
     mode: StreamMode = Field(
         default="Off",
-        description="Off (in quotes: plain YAML reads it as false): nothing is bound. Active: streams are bound. Default Off.",
+        description="Off (in quotes: plain YAML reads it as false): nothing is bound. Shadow: `fallback` binds, `policy` is asked "
+        "beside it. Canary: `policy` binds a share of streams, `fallback` the rest. Active: `policy` binds. Default Off.",
     )
-    policy: PolicyOrAgent = Field(
+    canary: StreamCanary | None = Field(default=None, description="Needed in mode Canary, forbidden otherwise.")
+    policy: DeciderName = Field(
         default=DEFAULT_POLICY,
-        description=f"Binding policy, or agent that names one every window: `tiphys policies` lists them. Default {DEFAULT_POLICY}.",
+        description=(
+            "Stream policy, or agent that names one every window: `tiphys policies` lists them, those of installed packages included. "
+            f"Default {DEFAULT_POLICY}."
+        ),
     )
     fallback: StaticName = Field(
-        default=DEFAULT_POLICY, description=f"Binds while the policy cannot: weights missing or refused. Default {DEFAULT_POLICY}."
+        default=DEFAULT_POLICY,
+        description="Rule that binds while the policy cannot (unknown, failing, weights missing or refused), in Shadow, and outside of the "
+        f"canary's share. Default {DEFAULT_POLICY}.",
     )
     model: ModelName | None = Field(
         default=None, description="Name of the weights of a learned policy or agent. Default: the policy's own name."
@@ -137,6 +157,10 @@ class StreamPolicyStatus(Api):
     streams: int = Field(default=0, ge=0, description="Streams that are bound now.")
     shares: QueryShares | None = Field(default=None, description="What became of the queries of the last minute.")
     last_decision: LastChoice | None = Field(default=None, description="The last change of the policy that binds.")
+    comparison: ComparisonStatus | None = Field(
+        default=None,
+        description="What `policy` and `fallback` have shown side by side since spec or weights last changed, or the binder started.",
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tiphys_models.api.base import Api
+from tiphys_models.api.comparison import ComparisonStatus
 from tiphys_models.api.stream_policy import LastChoice
 
 
@@ -32,7 +33,7 @@ class StreamSummary(Api):
     policy: str = Field(description="Name of the StreamPolicy; empty while there is none for the access site.")
     access_site: str = Field(description="Where its streams enter.")
     generation: int = Field(default=0, ge=0, description="Of the spec that it obeys.")
-    active: bool = Field(description="Whether this process binds: it holds the access site's Lease, and the mode is Active.")
+    active: bool = Field(description="Whether this process binds: it holds the access site's Lease, and the mode is not Off.")
     recovering: bool = Field(default=False, description="Whether it has just started and gives away less.")
     active_policy: str = Field(default="", description="Policy that binds now.")
     model_problem: str = Field(default="", description="Why the fallback binds; empty while it does not.")
@@ -41,3 +42,4 @@ class StreamSummary(Api):
     minute: QueryCounts = Field(default_factory=QueryCounts, description="Queries of the last minute.")
     sites: list[SiteUse] = Field(default_factory=list, description="What is bound where.")
     last_decision: LastChoice | None = Field(default=None, description="The last change of the policy that binds.")
+    comparison: ComparisonStatus | None = Field(default=None, description="Rule and named policy side by side; None: only one binds.")

@@ -37,7 +37,7 @@ _KEPT = frozenset(
 
 
 def cel(rules: Sequence[CelRule]) -> list[dict[str, str]]:
-    """As a schema holds them."""
+    """Rules in the form of `x-kubernetes-validations` in a schema."""
     return [{"rule": rule.cel, "message": rule.message} for rule in rules]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
 
 
 def score_rows(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.base.errors import ArtifactRefused
 
 REASON = "TooMuchWork"
 
@@ -17,9 +17,9 @@ class Work:
 
     layers: int
     width: int
-    """Of each layer, inputs included."""
+    """Most neurons of each layer, inputs included."""
     multiply_adds: int
-    """Of one row: the numbers of all weight matrices together."""
+    """Most multiplications and additions for one row: the sizes of all weight matrices together."""
 
 
 SCORING = Work(layers=3, width=256, multiply_adds=32_768)

@@ -1,1 +1,1 @@
-"""One piece of code for what placements change: used by the extender, by snapshots and by simulators alike."""
+"""Placement of pods and calls: what policies see, the rules, FaaSRank's inference, the state that events change."""

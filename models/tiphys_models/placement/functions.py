@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.placement.profiles import ProfileGap, Profiles
 
 MOST_FUNCTIONS = 2_000
@@ -14,7 +14,7 @@ MOST_FUNCTIONS = 2_000
 
 @dataclass(slots=True)
 class KnownFunction:
-    """One of them."""
+    """A known function: its profile's row and its unfinished pods."""
 
     index: int
     """Row of its profile."""
@@ -22,13 +22,13 @@ class KnownFunction:
 
 
 class Functions:
-    """By name. One with an unfinished pod stays; of the others, at rest, so many are kept, and the one at rest longest goes first.
+    """Known functions by name. One with an unfinished pod stays; of those at rest a bounded number is kept, the one at rest longest goes.
 
-    Nothing points at the row of a function at rest: open calls are unfinished pods, and a view is looked at within its decision.
+    Nothing points at the row of a function at rest: open calls are unfinished pods, and a view is used within its decision only.
     """
 
     def __init__(self, most: int, gone: Callable[[str], None]) -> None:
-        """`gone` is told who was let go."""
+        """`gone` is called with the name of every function that is evicted."""
         self.most, self._gone = most, gone
         self._known: dict[str, KnownFunction] = {}
         self._at_rest: dict[str, None] = {}
@@ -44,17 +44,17 @@ class Functions:
         return name in self._known
 
     def get(self, name: str) -> KnownFunction | None:
-        """None for one that has had no pod, or was let go."""
+        """The known function of that name; None if it has had no pod, or was evicted."""
         return self._known.get(name)
 
     def working(self, name: str) -> KnownFunction:
-        """It has an unfinished pod from now on."""
+        """Note that the function has an unfinished pod from now on."""
         found = self._introduced(name)
         self._at_rest.pop(name, None)
         return found
 
     def rest(self, name: str) -> None:
-        """Its last pod has finished."""
+        """Note that the function's last pod has finished: it may be evicted."""
         self._at_rest.pop(name, None)
         self._at_rest[name] = None
         self._let_go()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.readings import INFLIGHT, MEMORY_CAPACITY, MEMORY_REQUESTED
-from tiphys_models.features.schema import COLUMN, FEATURES, NODE_READINGS
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.placement.candidates import INFLIGHT, MEMORY_CAPACITY, MEMORY_REQUESTED
+from tiphys_models.placement.outlook import base_rows
+from tiphys_models.placement.schema import FEATURES
 
 
 class Glimpse(NamedTuple):
@@ -26,11 +25,6 @@ class Glimpse(NamedTuple):
         """float32[rows, 26] as the encoder gives them, or all that the model read."""
         if self.inputs is not None:
             return self.inputs
-        encoded = np.full((len(self.readings), len(FEATURES)), np.nan, np.float32)
-        encoded[:, : len(NODE_READINGS)] = self.readings
-        encoded[:, COLUMN["avail_memory"]] = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
-        encoded[:, COLUMN["inflight"]] = self.numbers[:, INFLIGHT]
-        encoded[:, COLUMN["warm"]] = self.idle_instances
-        encoded[:, COLUMN["requested_memory"]] = self.requested_memory_bytes
-        encoded[:, COLUMN["init_time"]] = self.init_time_s
-        return encoded
+        available_bytes = self.numbers[:, MEMORY_CAPACITY] - self.numbers[:, MEMORY_REQUESTED]
+        inflight, wanted_bytes = self.numbers[:, INFLIGHT], self.requested_memory_bytes
+        return base_rows(self.readings, available_bytes, inflight, self.idle_instances, wanted_bytes, self.init_time_s, len(FEATURES))

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.placement.table import UNKNOWN, NodeTable, grown
 
 _MOST_COLUMNS = 128
+_COLUMN_BYTES = 2 * 2**20
+"""Most bytes of all columns together: on thousands of nodes fewer are kept, and another takes ten microseconds to make."""
 MOST_INSTANCES = 1e6
-"""On one node; a report of more is taken for this many."""
+"""Most idle instances believed of a function on one node; a larger report counts as this many."""
 
 
 class IdleInstances:
-    """By function the rows of the node table on which it has some; one column says when each node reported at all."""
+    """Idle instances per function, on those rows of the node table that have some; a column tells when each node last reported."""
 
     def __init__(self, nodes: NodeTable, most_functions: int = 2_000) -> None:
         self._nodes, self._most_functions = nodes, most_functions
@@ -54,7 +57,7 @@ class IdleInstances:
             if function not in self._reported:
                 unnamed: FloatArray = self._base[rows]
                 return unnamed
-            if len(self._columns) >= _MOST_COLUMNS:
+            if len(self._columns) >= max(min(_MOST_COLUMNS, _COLUMN_BYTES // (8 * len(self._base))), 1):
                 del self._columns[next(iter(self._columns))]
             column = self._columns[function] = self._made(function)
         left: FloatArray = column[rows]
@@ -80,8 +83,9 @@ class IdleInstances:
             said = {place[node]: min(count, MOST_INSTANCES) for node, count in by_node.items() if count > 0 and node in place}
             if said:
                 self._reported[name] = self._reported.pop(name, {}) | said  # to the end: the most recently reported
-        while len(self._reported) > self._most_functions:
-            del self._reported[next(iter(self._reported))]
+        # all at once: to look for the first of a dictionary whose beginning was deleted costs as much as what was deleted
+        for name in list(islice(self._reported, max(len(self._reported) - self._most_functions, 0))):
+            del self._reported[name]
             self.evicted += 1
         for name in list(self._placed):
             self._take_unseen(name)
@@ -200,7 +204,7 @@ class IdleInstances:
                 del self._reported[name]
 
     def _fit(self) -> None:
-        """As wide as the node table, which grows."""
+        """Widen the columns to the node table, which grows."""
         width = self._nodes.capacity
         if len(self._at_s) < width:
             self._at_s, self._base = grown(self._at_s, width, math.nan), grown(self._base, width, math.nan)

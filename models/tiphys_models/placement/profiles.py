@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from itertools import islice
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile, filled
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.placement.calls import PROFILE_QUANTITIES, FunctionProfile, filled
 from tiphys_models.placement.table import grown
 
 
@@ -28,10 +29,10 @@ class Profiles:
         self._rows = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
         self._filled: FloatArray | None = None
         self.reported: dict[str, FunctionProfile] = {}
-        """By function, also of functions that have no row now: a row may come back."""
+        """Reported profiles by function, also of functions that have no row now: a row may come back."""
 
     def make_room(self, row: int) -> None:
-        """From now on there is such a row."""
+        """Grow the table until it has this row."""
         if row >= len(self._rows):
             self._rows = grown(self._rows, 2 * row, math.nan)
             self._filled = None
@@ -41,8 +42,9 @@ class Profiles:
         for name, profile in profiles.items():
             self.reported.pop(name, None)
             self.reported[name] = profile
-        while len(self.reported) > most:
-            del self.reported[next(iter(self.reported))]
+        # all at once: to look for the first of a dictionary whose beginning was deleted costs as much as what was deleted
+        for name in list(islice(self.reported, max(len(self.reported) - most, 0))):
+            del self.reported[name]
 
     def clear(self, row: int) -> None:
         """The row is nobody's."""
@@ -50,7 +52,7 @@ class Profiles:
         self._filled = None
 
     def put(self, row: int, profile: FunctionProfile) -> None:
-        """Reported of the function of that row."""
+        """Store the reported profile of the function of that row."""
         self._rows[row] = profile.as_row()
         self._filled = None
 
@@ -59,6 +61,7 @@ class Profiles:
         if not self.reported:
             return ProfileGap.NO_PROFILES
         if row is None or math.isnan(self._rows[row, 0]):  # profiles are reported whole
+            # taken for the mean of the others, such a function made the model up to 44 % slower than the rule (ADR 94)
             return ProfileGap.FUNCTION_WITHOUT
         return ProfileGap.CONTRADICTED if contradicted else None
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiphys_models.domain.hashing import stable_hash
-from tiphys_models.features.arrays import FloatArray, HashArray, IntArray
+from tiphys_models.base.arrays import FloatArray, HashArray, IntArray
+from tiphys_models.base.hashing import stable_hash
 
 MAX_SCORE = 10
 NEUTRAL_SCORE = 5
@@ -22,11 +22,12 @@ _TO_UNIT = np.uint64(11)
 
 def tie_breakers(uid: str, name_hash: HashArray) -> FloatArray:
     """A number in [0, 1) for each node, different for every pod, equal in every process."""
+    # any fixed order among equals would send a whole burst of pods to the first names (ADR 10)
     return mixed_ties(np.uint64(stable_hash(uid)), name_hash)
 
 
 def mixed_ties(uid_hash: np.uint64, name_hash: HashArray) -> FloatArray:
-    """The same from hashes; simulators compile this function."""
+    """Tie breakers computed from hashes; simulators compile this function."""
     mixed = name_hash ^ uid_hash
     mixed *= _MIX
     mixed ^= mixed >> _SHIFT
@@ -56,15 +57,3 @@ def order(scores: FloatArray, ties: FloatArray, epsilon: float) -> IntArray:
         known = scores[~np.isnan(scores)]
         scores = np.where(np.isnan(scores), np.median(known) if len(known) else 0.0, scores)
     return sort_key(scores, ties, epsilon).argsort()
-
-
-def levels(best_first: IntArray) -> IntArray:
-    """The 0..10 of each candidate, in the candidates' own order."""
-    count = len(best_first)
-    by_rank = np.empty(count, np.int64)
-    if count:
-        by_rank[0] = MAX_SCORE
-        by_rank[1:] = MAX_SCORE - 1 - (np.arange(count - 1) * MAX_SCORE) // max(count - 1, 1)
-    result = np.empty(count, np.int64)
-    result[best_first] = by_rank
-    return result

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 
-from tiphys_models.features.calls import FunctionProfile
+from tiphys_models.placement.calls import FunctionProfile
 
 ENOUGH = 8
 """Runs before anything is said. The last so many count, so that a function that has changed is judged by what it is now."""
@@ -34,7 +34,7 @@ class RunTimes:
 
     def __init__(self, max_functions: int = _FUNCTIONS) -> None:
         self._max_functions = max_functions
-        self._runs_s: OrderedDict[str, deque[float]] = OrderedDict()
+        self._runs_s: OrderedDict[str, tuple[float, ...]] = OrderedDict()  # most ran once, as Jobs do: a deque takes 700 bytes
         self._contradicted: set[str] = set()
 
     def __len__(self) -> int:
@@ -48,8 +48,7 @@ class RunTimes:
         """A run of the function has ended, so long after it was placed."""
         if not (function and 0 <= took_s < math.inf):  # a clock that was set back says nothing about a run
             return
-        runs_s = self._runs_s.setdefault(function, deque(maxlen=ENOUGH))
-        runs_s.append(took_s)
+        self._runs_s[function] = (*self._runs_s.get(function, ()), took_s)[-ENOUGH:]
         self._runs_s.move_to_end(function)
         if len(self._runs_s) > self._max_functions:
             oldest, _ = self._runs_s.popitem(last=False)
@@ -58,11 +57,11 @@ class RunTimes:
 
     def compare(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """These profiles are new, or come again."""
-        for function, profile in profiles.items():
-            self._compare(function, profile)
+        for function in self._runs_s.keys() & profiles.keys():  # a function without runs contradicts nothing
+            self._compare(function, profiles[function])
 
     def _compare(self, function: str, profile: FunctionProfile | None) -> None:
-        if profile is not None and contradicted(profile, tuple(self._runs_s.get(function, ()))):
+        if profile is not None and contradicted(profile, self._runs_s.get(function, ())):
             self._contradicted.add(function)
         else:
             self._contradicted.discard(function)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.features.readings import PlacementRequest
+from tiphys_models.base.arrays import FloatArray, IntArray
+from tiphys_models.placement.candidates import PlacementRequest
+from tiphys_models.placement.protocol import PlacementPolicy
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.table import grown
-from tiphys_models.policies.protocol import PlacementPolicy
 
+_ROW_BYTES = 16
+"""A score and a version."""
 _Key = tuple[str, str, str, int, int, tuple[str, ...], float]
 
 
@@ -23,11 +25,17 @@ class _Kept:
 
 
 class ScoreCache:
-    """Kept scores by (policy, weights, function, size); bounded, least recently used goes first."""
+    """Kept scores by (policy, weights, function, size); bounded in number and bytes, least recently used goes first.
 
-    def __init__(self, max_entries: int = 256) -> None:
-        self._max_entries = max_entries
+    An entry is as long as the table of nodes, so the bytes bound what many functions on many nodes may take.
+    """
+
+    def __init__(self, max_entries: int = 256, max_bytes: int = 8 * 2**20) -> None:
+        self._max_entries, self._max_bytes = max_entries, max_bytes
         self._kept: dict[_Key, _Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def score(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest, rows: IntArray) -> FloatArray:
         """One score a row, as `policy.score` would give now; rows must be known."""
@@ -50,7 +58,8 @@ class ScoreCache:
         entry = self._kept.pop(key, None)
         capacity = state.nodes.capacity
         if entry is None:
-            if len(self._kept) >= self._max_entries:
+            most = max(min(self._max_entries, self._max_bytes // (_ROW_BYTES * capacity)), 1)
+            while len(self._kept) >= most:
                 del self._kept[next(iter(self._kept))]
             entry = _Kept(np.full(capacity, np.nan), np.full(capacity, -1, np.int64))
         elif len(entry.scores) < capacity:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.features.readings import CandidateView, PlacementMemory
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.placement.candidates import CandidateView, PlacementMemory
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.table import UNKNOWN
 
@@ -42,11 +42,11 @@ class PlanPolicy:
 
     @property
     def name(self) -> str:
-        """The planner."""
+        """Name of the planner that made the plan."""
         return self._plan.planner
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
-        """From 1 down by rank for candidates with a free slot, 0 for all others; all 0: the plan has no room left here."""
+        """Scores from 1 down by rank for candidates with a free slot, 0 for all others; all 0 if the plan has no room left here."""
         scores = np.zeros(len(view.rows))
         planned = self._plan.slots.get(view.request.function, {})
         if not planned:

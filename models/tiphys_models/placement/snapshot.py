@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.facts import FUNCTION_LABEL, INSTANCE_TYPE_LABEL
-from tiphys_models.features.calls import PROFILE_QUANTITIES, FunctionProfile
-from tiphys_models.features.prometheus import ReadingTable
-from tiphys_models.features.schema import NODE_READINGS, SCHEMA
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.facts import FUNCTION_LABEL, INSTANCE_TYPE_LABEL
+from tiphys_models.placement.calls import PROFILE_QUANTITIES, FunctionProfile
+from tiphys_models.placement.gauges import ReadingTable
+from tiphys_models.placement.schema import NODE_READINGS, SCHEMA
 
 FORMAT = "tiphys-snapshot/1"
 _KINDS = ("node", "pod", "policy", "readings", "idle", "profile")
@@ -116,7 +116,7 @@ def _check_header(header: dict[str, Any], path: Path) -> None:
 
 
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:
-    """To a file, objects cut down, one a line: a reader never needs the whole cluster in memory."""
+    """Write a snapshot to a file, objects cut down, one a line: a reader never needs the whole cluster in memory."""
     header = {"format": FORMAT, "feature_schema": SCHEMA, "taken_at_s": snapshot.taken_at_s}
     lines: Iterable[dict[str, Any]] = chain(
         [header],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tiphys_models.domain.facts import PodFacts
+from tiphys_models.base.facts import PodFacts
 
 _WEIGHT = 0.2
 _STEP = 0.1  # kept scores depend on it: publish only changes of 10 % and more
@@ -28,7 +28,7 @@ class StartTimes:
         return len(self._mean_s)
 
     def of(self, function: str) -> float:
-        """As published; NaN before the first start."""
+        """Published mean start time of a function, in seconds; NaN before the first start."""
         return self._published_s.get(function, math.nan)
 
     def learn(self, facts: PodFacts) -> None:

@@ -10,21 +10,21 @@ in-flight, memory and idle-instance columns until the pod is seen bound (then th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from tiphys_models.domain.facts import NodeFacts, PodFacts
-from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.features.calls import CallTable, FunctionProfile, OpenCalls
-from tiphys_models.features.readings import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
+from tiphys_models.base.arrays import FloatArray, IntArray
+from tiphys_models.base.facts import NodeFacts, PodFacts
+from tiphys_models.placement.calls import CallTable, FunctionProfile, OpenCalls
+from tiphys_models.placement.candidates import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.placement.functions import MOST_FUNCTIONS, Functions
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.images import MOST_IMAGES
-from tiphys_models.placement.placed import Placement
+from tiphys_models.placement.placed import Placement, amounts
 from tiphys_models.placement.profiles import ProfileGap
 from tiphys_models.placement.runs import RunTimes
 from tiphys_models.placement.starts import StartTimes
@@ -54,7 +54,7 @@ class PlacementState:
         self.limits = limits or StateLimits()
         self.nodes = NodeTable(most_images=self.limits.most_images)
         self._placements: dict[str, Placement] = {}
-        self._nodeless: dict[str, dict[str, Placement]] = {}  # node nobody has shown -> its placements by uid
+        self._on_node: dict[str, dict[str, Placement]] = {}  # node -> its placements by uid, also of nodes that nobody has shown
         self._reserved: dict[str, float] = {}  # uid -> expiry, in order of decision
         self._oversize: dict[str, dict[str, Placement]] = {}  # node -> its placements that ask for more than it has, by uid
         self._schedulable: set[str] = set()
@@ -81,13 +81,17 @@ class PlacementState:
         if new:
             row = self.nodes.row_of[facts.name]
             self._idle.forget_row(row)
-            for placement in self._nodeless.pop(facts.name, {}).values():  # pods that were seen before their node
+            for placement in self._on_node.get(facts.name, {}).values():  # pods that were seen before their node
                 self._count(placement, +1)
                 self._calls.put_on(placement.uid, row)
 
     def drop_node(self, name: str) -> None:
         """A node is gone; its pods count again if it comes back."""
-        self._drop_nodes({name})
+        row = self.nodes.drop(name)
+        if row != UNKNOWN:
+            self._calls.node_gone(row)
+        self._oversize.pop(name, None)
+        self._schedulable.discard(name)
 
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
@@ -119,8 +123,7 @@ class PlacementState:
                 facts.uid,
                 facts.node,
                 facts.function,
-                facts.cpu_milli,
-                facts.memory_bytes,
+                *amounts(facts.cpu_milli, facts.memory_bytes),
                 facts.in_flight,
                 at_s,
                 math.inf,
@@ -163,6 +166,10 @@ class PlacementState:
         if placement is None:
             return
         self._count(placement, -1)
+        there = self._on_node[placement.node]
+        del there[uid]
+        if not there:
+            del self._on_node[placement.node]
         self._calls.remove(uid)
         function = self.functions.get(placement.function)
         if function is not None and placement.in_flight:
@@ -194,26 +201,9 @@ class PlacementState:
             self.nodes.touch(row)
         return len(lapsed)
 
-    def forget_pods_except(self, uids: set[str]) -> None:
-        """After a fresh list: bound pods that are no longer there are gone; reservations stay."""
-        for uid in [u for u in self._placements if u not in uids and u not in self._reserved]:
-            self.finished(uid)
-
-    def forget_nodes_except(self, names: set[str]) -> None:
-        """After a fresh list: nodes that are no longer there are gone."""
-        self._drop_nodes({n for n in self.nodes.row_of if n not in names})
-
-    def _drop_nodes(self, names: set[str]) -> None:
-        for name in names:
-            row = self.nodes.drop(name)
-            if row != UNKNOWN:
-                self._calls.node_gone(row)
-            self._oversize.pop(name, None)
-        self._schedulable -= names
-        if names:
-            for placement in self._placements.values():
-                if placement.node in names:
-                    self._count_nodeless(placement, +1)
+    def bound_except(self, uids: Set[str]) -> list[str]:
+        """Bound pods, and calls, that are not among these; reservations are nobody's to list."""
+        return [uid for uid in self._placements if uid not in uids and uid not in self._reserved]
 
     def tick(self, now_s: float) -> None:
         """It is this late: views show the age of calls and readings as of the latest time the state has heard of."""
@@ -308,7 +298,7 @@ class PlacementState:
         return self._starts.of(function)
 
     def memory(self) -> PlacementMemory:
-        """What policies remember."""
+        """State that policies keep between decisions: the node placed on last."""
         row = self.nodes.row_of[self._newest[1]]
         return PlacementMemory(newest_position=-1 if row == UNKNOWN else int(self.nodes.position[row]))
 
@@ -336,14 +326,11 @@ class PlacementState:
         known = self.functions.get(function)
         return {} if known is None else known.unfinished
 
-    def is_schedulable(self, name: str) -> bool:
-        """Whether the node is known, ready and not cordoned."""
-        return name in self._schedulable
-
     # ---- book-keeping --------------------------------------------------------------------------------------------
 
     def _place(self, placement: Placement, warm: bool | None = None) -> None:
         self._placements[placement.uid] = placement
+        self._on_node.setdefault(placement.node, {})[placement.uid] = placement
         self._count(placement, +1)
         if placement.in_flight:
             if placement.at_s >= self._newest[0]:
@@ -360,8 +347,7 @@ class PlacementState:
     def _count(self, placement: Placement, sign: int) -> None:
         row = self.nodes.row_of[placement.node]
         if row == UNKNOWN:
-            self._count_nodeless(placement, sign)
-            return
+            return  # it counts when its node is shown
         if sign > 0:
             placement.booked = self._clamped(placement, row)
         self.nodes.book(row, sign, *placement.booked, placement.in_flight)
@@ -377,16 +363,8 @@ class PlacementState:
         if cpu_milli > most_milli or memory_bytes > most_bytes:
             self._oversize.setdefault(placement.node, {})[placement.uid] = placement
             # nothing allocatable is a node that has not said yet what it has
-            return min(cpu_milli, most_milli or cpu_milli), min(memory_bytes, most_bytes or memory_bytes)
-        return cpu_milli, memory_bytes
-
-    def _count_nodeless(self, placement: Placement, sign: int) -> None:
-        if sign > 0:
-            self._nodeless.setdefault(placement.node, {})[placement.uid] = placement
-        elif (waiting := self._nodeless.get(placement.node)) is not None:
-            waiting.pop(placement.uid, None)
-            if not waiting:
-                del self._nodeless[placement.node]
+            return amounts(min(cpu_milli, most_milli or cpu_milli), min(memory_bytes, most_bytes or memory_bytes))
+        return amounts(cpu_milli, memory_bytes)
 
     @property
     def kept(self) -> dict[str, int]:

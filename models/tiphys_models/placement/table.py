@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tiphys_models.domain.facts import NodeFacts
-from tiphys_models.domain.hashing import stable_hash
-from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
-from tiphys_models.features.readings import CORES, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY, MEMORY_CAPACITY, MEMORY_REQUESTED
-from tiphys_models.features.schema import NODE_READINGS
+from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.facts import NodeFacts
+from tiphys_models.base.hashing import stable_hash
+from tiphys_models.placement.candidates import CORES, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY, MEMORY_CAPACITY, MEMORY_REQUESTED
 from tiphys_models.placement.images import MOST_IMAGES, ImageRows
+from tiphys_models.placement.schema import NODE_READINGS
 
 UNKNOWN = -1
 _NUMBERS = 6
@@ -42,7 +42,7 @@ class NodeTable:
         self.names: list[str] = [""] * capacity
         self._free: list[int] = list(range(capacity - 1, -1, -1))
         self._images = ImageRows(most_images)
-        self._node_images: dict[int, frozenset[str]] = {}
+        self._node_images: dict[int, tuple[str, ...]] = {}
         self._clock = 0
         self._positions_current = True
         self.version = np.zeros(capacity, np.int64)
@@ -76,7 +76,7 @@ class NodeTable:
         """Forget a node; the row it had, or UNKNOWN."""
         row = self.row_of.pop(name, UNKNOWN)
         if row != UNKNOWN:
-            self._put_images(row, frozenset())
+            self._put_images(row, ())
             self.names[row] = ""
             self._free.append(row)
             self._nodes_changed()
@@ -106,7 +106,7 @@ class NodeTable:
         self.version[row] = self._clock
 
     def touch_all(self) -> None:
-        """The same for every row."""
+        """Mark every row as changed."""
         self._clock += 1
         self.version[:] = self._clock
 
@@ -133,13 +133,13 @@ class NodeTable:
             present = column[rows] if present is None else present & column[rows]
         return np.zeros(len(rows), np.bool_) if present is None else present
 
-    def _put_images(self, row: int, images: frozenset[str]) -> None:
-        before = self._node_images.get(row, frozenset())
+    def _put_images(self, row: int, images: tuple[str, ...]) -> None:
+        before = self._node_images.get(row, ())
         if before is images or before == images:
             return
-        for image in before - images:
+        for image in set(before).difference(images):
             self._images.remove(image, row)
-        for image in images - before:
+        for image in set(images).difference(before):
             self._images.add(image, row)
         if images:
             self._node_images[row] = images

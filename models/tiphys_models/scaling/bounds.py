@@ -1,4 +1,4 @@
-"""From an agent's answer to one that is allowed: whole replicas, sizes in steps, bounds, and no move that the mask forbids."""
+"""An agent's answer made into one that is allowed: whole replicas, sizes in steps, bounds, and no move that the mask forbids."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
 from tiphys_models.scaling.protocol import Answers
-from tiphys_models.scaling.seen import Seen, seen_of
+from tiphys_models.scaling.seen import ServiceHistory, seen_of
 from tiphys_models.scaling.state import ScalingDecision, ScalingState
 
 
-def in_steps(seen: Seen, cpu_m: FloatArray) -> FloatArray:
+def in_steps(seen: ServiceHistory, cpu_m: FloatArray) -> FloatArray:
     """Rounded up to the next step, but never because of a rounding error."""
     return np.asarray(np.ceil(cpu_m / seen.step_cpu_m - 1e-6) * seen.step_cpu_m)
 
 
-def allowed(seen: Seen, answers: Answers) -> Answers:
+def allowed(seen: ServiceHistory, answers: Answers) -> Answers:
     """The nearest answer that keeps bounds and mask."""
     replicas = np.clip(answers.replicas, seen.min_replicas, seen.max_replicas)
     cpu_m = np.clip(in_steps(seen, answers.cpu_m), seen.min_cpu_m, seen.max_cpu_m)
@@ -28,7 +28,7 @@ def allowed(seen: Seen, answers: Answers) -> Answers:
 
 
 def allowed_decision(state: ScalingState, decision: ScalingDecision) -> ScalingDecision:
-    """The same for one service."""
+    """The decision for one service made into one that is allowed."""
     one = Answers(np.array([decision.replicas], np.int64), np.array([decision.cpu_m], np.float64))
     kept = allowed(seen_of([state]), one)
     return replace(decision, replicas=int(kept.replicas[0]), cpu_m=int(kept.cpu_m[0]))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
 from tiphys_models.scaling.recurrence import Recurrence
-from tiphys_models.scaling.seen import Seen
+from tiphys_models.scaling.seen import ServiceHistory
 
 SCHEMA = "scaling/1"
 NAMES = (
@@ -23,13 +23,13 @@ PEAK = 40
 """Windows of the recent peak."""
 
 
-def peak(seen: Seen) -> FloatArray:
+def peak(seen: ServiceHistory) -> FloatArray:
     """Highest rate of the recent past."""
     return np.asarray(np.nan_to_num(seen.rates[:, -PEAK:]).max(axis=1))
 
 
-def encode(seen: Seen, again: Recurrence, price: FloatArray) -> FloatArray:
-    """float64[services, WIDTH]"""
+def encode(seen: ServiceHistory, again: Recurrence, price: FloatArray) -> FloatArray:
+    """The inputs of every service, float64[services, WIDTH]; the module says what each column is."""
     floor = 1.0
     now = np.maximum(np.nan_to_num(seen.rates[:, -1]), floor)
     recent = np.where(np.isnan(seen.rates[:, -8:]), now[:, None], seen.rates[:, -8:])

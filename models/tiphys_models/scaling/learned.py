@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
-from tiphys_models.artifacts.files import SHIPPED, read_part
-from tiphys_models.artifacts.tensors import TensorCard, check_tensors
+from tiphys_models.artifacts.card import Card, read_card
+from tiphys_models.artifacts.files import Parts, card_of, read_parts
+from tiphys_models.artifacts.tensors import check_tensors
 from tiphys_models.artifacts.work import AGENT, check_work
-from tiphys_models.domain.errors import ArtifactRefused
-from tiphys_models.features.arrays import FloatArray
-from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Sizes, Steps
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.base.network import Network, network_of, shapes_of
+from tiphys_models.scaling.moves import Bins, Millicores, Moves, Multiples, Steps, VerticalSteps
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.rules import RuleSetting
-from tiphys_models.scaling.seen import Seen
-from tiphys_models.selectors.network import Network, network_of, shapes_of
+from tiphys_models.scaling.seen import ServiceHistory
 
 
-class AgentCard(TensorCard):
+class AgentCard(Card):
     """What a card of a scaling agent says besides."""
 
     hidden: tuple[int, ...]
@@ -43,7 +43,7 @@ class AgentCard(TensorCard):
 
 @dataclass(frozen=True, slots=True)
 class LearnedAgent:
-    """See `ScalingAgent`."""
+    """A `ScalingAgent` that takes the possible action with the best value by its network."""
 
     name: str
     moves: Moves
@@ -52,21 +52,21 @@ class LearnedAgent:
     price: float
     margin: float = 0.0
     digest: str = ""
-    """Of the weights, where they come from a file: what decisions are recorded with."""
+    """Digest of the weights, where they come from a file: decisions are recorded with it."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Of its moves."""
+        """Names of the actions that its moves offer."""
         return self.moves.actions
 
     def values(self, inputs: FloatArray) -> FloatArray:
-        """Of every action; a dueling network says how good the state is first, then what each action adds."""
+        """Value of every action; a dueling network says how good the state is first, then what each action adds."""
         out = self.network(inputs)
         if not self.dueling:
             return out
         return np.asarray(out[:, :1] + out[:, 1:] - out[:, 1:].mean(axis=1, keepdims=True))
 
-    def answer(self, seen: Seen) -> Answers:
+    def answer(self, seen: ServiceHistory) -> Answers:
         """The best possible action, or the one that stays, if the best is not better by the margin."""
         groups = len(seen) // self.moves.services
         look = self.moves.look(seen)
@@ -82,11 +82,11 @@ class LearnedAgent:
 
 
 def moves_of(name: str, rule: Mapping[str, float] | None = None) -> Moves:
-    """By an artifact's agent; KeyError for one that is not known, TypeError for a rule that is none."""
+    """The moves of an artifact's agent, by name; KeyError for one that is not known, TypeError for a rule that is none."""
     if name == "combined":
         return Multiples(setting_of(rule or {}))
     plain: dict[str, Moves] = {
-        "dqn-vertical": Sizes(),
+        "dqn-vertical": VerticalSteps(),
         "dqn-vertical-published": Millicores(),
         "dqn-horizontal": Steps(1),
         "dqn-horizontal-3": Steps(3),
@@ -96,37 +96,44 @@ def moves_of(name: str, rule: Mapping[str, float] | None = None) -> Moves:
 
 
 def setting_of(values: Mapping[str, float]) -> RuleSetting:
-    """From a card."""
+    """The rule's setting as a card gives it."""
     whole = {"last", "keep"}
     return RuleSetting(**{k: int(v) if k in whole else float(v) for k, v in values.items()})  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class PricedAgent:
+    """A checked artifact: the agent at its card's price, and at the price of any wanted attainment."""
+
+    card: AgentCard
+    agent: LearnedAgent
+
+    def at(self, attainment: float) -> LearnedAgent:
+        """The agent at the price for a wanted attainment of windows."""
+        return replace(self.agent, price=self.card.price_for(attainment))
+
+
+def load(parts: Parts) -> PricedAgent:
+    """The agent made of an artifact's bytes; ArtifactRefused says why it must not serve."""
+    card, origin = read_card(parts, AgentCard), parts.origin
+    try:
+        moves = moves_of(card.policy, card.rule)
+    except (KeyError, TypeError) as error:
+        raise ArtifactRefused("CardInvalid", f"{origin}: {error}") from error
+    widths = (moves.width, *card.hidden, len(moves.actions) + card.dueling)
+    check_work(widths, AGENT, origin)
+    arrays = check_tensors(parts, moves.schema, shapes_of(widths)).arrays
+    return PricedAgent(card, LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, card.price, card.margin, card.sha256))
+
+
 def load_agent(path: Path, price: float | None = None) -> LearnedAgent:
-    """From a card with its weights beside it; ArtifactRefused says what is wrong with it."""
-    if path.suffix != ".json":
-        raise ArtifactRefused("ForbiddenFormat", f"{path.name}: a model is named by its card, NAME.json")
-    agent = check_agent(read_part(path), read_part(path.with_suffix(".safetensors")), path.name)
+    """The agent made of a card with its weights beside it; ArtifactRefused says what is wrong with it."""
+    agent = load(read_parts(path)).agent
     return agent if price is None else replace(agent, price=price)
 
 
-def check_agent(card_json: bytes, weights: bytes, origin: str, attainment: float | None = None) -> LearnedAgent:
-    """The agent of these bytes, at the price for a wanted attainment or at the card's; ArtifactRefused says why it must not serve."""
-    try:
-        card = AgentCard.model_validate_json(card_json)
-        moves = moves_of(card.policy, card.rule)
-    except (ValidationError, KeyError, TypeError) as error:
-        raise ArtifactRefused("CardInvalid", f"{origin}: {error}") from error
-    outputs = len(moves.actions) + card.dueling
-    widths = (moves.width, *card.hidden, outputs)
-    check_work(widths, AGENT, origin)
-    arrays = check_tensors(card_json, weights, origin, moves.schema, shapes_of(widths)).arrays
-    chosen = card.price if attainment is None else card.price_for(attainment)
-    return LearnedAgent(card.policy, moves, network_of(arrays), card.dueling, chosen, card.margin, card.sha256)
-
-
 def _shipped(name: str, attainment: float) -> LearnedAgent:
-    card = SHIPPED / f"scaling-{name}.json"
-    return check_agent(read_part(card), read_part(card.with_suffix(".safetensors")), card.name, attainment)
+    return load(read_parts(card_of(f"scaling-{name}"))).at(attainment)
 
 
 def combined(attainment: float) -> LearnedAgent:

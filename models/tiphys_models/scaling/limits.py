@@ -1,4 +1,4 @@
-"""From what an agent wants to what may be done: the clamps of HPA v2 in their exact order, for replicas and for steps of CPU alike.
+"""Limits between what an agent wants and what is done: the clamps of HPA v2 in their exact order, for replicas and for CPU steps alike.
 
 1. Within tolerance of what is there: hold. 2. Stabilise: grow only to the least that was wanted within the up window, shrink only to the
 most within the down window. 3. Rate: so much in each period at most. 4. Bounds. As `normalizeDesiredReplicasWithBehaviors` in Kubernetes'
@@ -46,9 +46,16 @@ class Direction:
     window_s: float
     rates: tuple[Rate, ...]
     select: Literal["Max", "Min", "Disabled"] = "Max"
-    """Of several rates: the one that allows the most change, the least, or none at all."""
+    """Choice among several rates: the one that allows the most change, the least, or no change at all."""
     tolerance: float = 0.0
     """Share of the present value that is not worth a change."""
+
+
+# What a ScalingPolicy has that says nothing about a dimension and a direction; the descriptions in api/scaling_policy.py repeat it.
+UP_PODS = Direction(0.0, (Rate("Units", 4, 15.0), Rate("Percent", 100, 15.0)))
+DOWN_PODS = Direction(300.0, (Rate("Percent", 100, 15.0),))
+UP_CPU = Direction(0.0, (Rate("Percent", 900, 15.0),), tolerance=0.07)
+DOWN_CPU = Direction(30.0, (Rate("Percent", 50, 15.0),), tolerance=0.07)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class WishHistory:
     """What the clamps must not forget. Of former wishes only those are kept that can still be the least or the most of a window."""
 
     lowest: tuple[Mark, ...] = ()
@@ -80,7 +87,7 @@ class History:
     changes: tuple[Mark, ...] = ()
     """Steps that were made: signed differences."""
 
-    def changed(self, difference: int, at_s: float) -> History:
+    def changed(self, difference: int, at_s: float) -> WishHistory:
         """After a step was made, or is about to be."""
         return replace(self, changes=_bounded((*self.changes, Mark(at_s, difference)), operator.add)) if difference else self
 
@@ -91,11 +98,11 @@ class Clamped:
 
     value: int
     reason: LimitReason
-    history: History
-    """With the wish in it; a step is entered by `changed` when it is made."""
+    history: WishHistory
+    """History with the present wish added; a step is entered by `changed` when it is made."""
 
 
-def clamp(limits: Limits, history: History, current: int, wanted: int, now_s: float) -> Clamped:
+def clamp(limits: Limits, history: WishHistory, current: int, wanted: int, now_s: float) -> Clamped:
     """The value to go to now."""
     history = _started(history, current, now_s)
     if current > limits.most:
@@ -117,8 +124,8 @@ def clamp(limits: Limits, history: History, current: int, wanted: int, now_s: fl
     return Clamped(value, reason, history)
 
 
-def rated(limits: Limits, history: History, current: int, value: int, now_s: float) -> int:
-    """The same value as far as rates and bounds allow it now: for a step that was decided before."""
+def rated(limits: Limits, history: WishHistory, current: int, value: int, now_s: float) -> int:
+    """The value as far as rates and bounds allow it now, for a step that was decided before."""
     return _rated(limits, history.changes, current, value, now_s)[0]
 
 
@@ -162,18 +169,18 @@ def _at_begin(changes: Sequence[Mark], current: int, begin_s: float) -> int:
     return current - sum(mark.value for mark in changes if mark.at_s > begin_s)
 
 
-def _started(history: History, current: int, now_s: float) -> History:
-    """Who has no past wanted what is there: nothing shrinks within the first window."""
+def _started(history: WishHistory, current: int, now_s: float) -> WishHistory:
+    """A history for its first use: it says that the present value was wanted so far, so nothing shrinks within the first window."""
     if history.highest:
         return history
     first = (Mark(now_s, current),)
     return replace(history, lowest=first, highest=first)
 
 
-def _remembered(history: History, limits: Limits, desired: int, now_s: float) -> History:
+def _remembered(history: WishHistory, limits: Limits, desired: int, now_s: float) -> WishHistory:
     new = Mark(now_s, desired)
     longest_s = max([0.0, *(rate.period_s for rules in (limits.up, limits.down) for rate in rules.rates)])
-    return History(
+    return WishHistory(
         lowest=_bounded((*_recent(history.lowest, now_s - limits.up.window_s, below=desired), new), min),
         highest=_bounded((*_recent(history.highest, now_s - limits.down.window_s, above=desired), new), max),
         changes=tuple(mark for mark in history.changes if mark.at_s > now_s - longest_s),

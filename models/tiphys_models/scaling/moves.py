@@ -8,19 +8,19 @@ from typing import Protocol
 
 import numpy as np
 
-from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.encoding import SCHEMA, WIDTH, encode, peak
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.recurrence import Recurrence, nothing_recurs, recurrence
 from tiphys_models.scaling.rules import RuleSetting, expected_rate, needed_m, pod_size, pods_for, replicas_for
-from tiphys_models.scaling.seen import Seen
+from tiphys_models.scaling.seen import ServiceHistory
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MoveView:
     """What is seen, and what recurs in it."""
 
-    seen: Seen
+    seen: ServiceHistory
     again: Recurrence
 
 
@@ -29,7 +29,7 @@ class Moves(Protocol):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the actions."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Moves(Protocol):
 
     @property
     def services(self) -> int:
-        """Of one group."""
+        """Number of services in one group."""
         ...
 
     @property
@@ -49,33 +49,33 @@ class Moves(Protocol):
 
     @property
     def width(self) -> int:
-        """Of the inputs."""
+        """Number of inputs of one group."""
         ...
 
-    def look(self, seen: Seen) -> Look:
+    def look(self, seen: ServiceHistory) -> MoveView:
         """What the other three need, computed once."""
         ...
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
         """[groups, width]; `price` of a violation, [groups]."""
         ...
 
-    def possible(self, look: Look) -> BoolArray:
+    def possible(self, look: MoveView) -> BoolArray:
         """[groups, actions]; at least one is."""
         ...
 
-    def take(self, look: Look, action: IntArray) -> Answers:
+    def take(self, look: MoveView, action: IntArray) -> Answers:
         """Sizes of every service."""
         ...
 
 
-def _in_trouble(seen: Seen) -> BoolArray:
+def _in_trouble(seen: ServiceHistory) -> BoolArray:
     """Less would be cheap now and dear soon: an agent that has given up finds the smallest size best."""
     return np.asarray((np.nan_to_num(seen.late[:, -1]) > 0.1) | (seen.waiting() > 0))
 
 
 _SAVING = 0.95
-"""Of what is promised, the least that has been seen to keep most windows: the rule's headroom is still in it."""
+"""Share of a promised rate, the least that was seen to keep most windows: the rule's headroom is still in the rate."""
 _PROMISES = ("expected", f"expected x {_SAVING:g}", f"lean expected x {_SAVING:g}")
 
 
@@ -95,31 +95,31 @@ class Multiples:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """See `Moves`."""
+        """Names of the actions: multiples, shares of the recent peak, and promises."""
         return (*(f"rule x {m:g}" for m in self.multiples), *(f"peak x {p:g}" for p in self.peaks), *_PROMISES)
 
     @property
     def stay(self) -> int:
-        """The rule."""
+        """The action that follows the rule: the multiple 1."""
         return self.multiples.index(1.0)
 
-    def look(self, seen: Seen) -> Look:
-        """With what recurs."""
-        return Look(seen, recurrence(seen))
+    def look(self, seen: ServiceHistory) -> MoveView:
+        """The history with its recurring jumps."""
+        return MoveView(seen, recurrence(seen))
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
-        """See `encode`."""
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
+        """The inputs `scaling/1` of `encode`."""
         return encode(look.seen, look.again, price)
 
-    def possible(self, look: Look) -> BoolArray:
+    def possible(self, look: MoveView) -> BoolArray:
         """Less than the rule only while nothing waits and nothing is late; what is expected only where something recurs."""
         found = np.ones((len(look.seen), len(self.actions)), np.bool_)
         found[:, : self.stay] = ~_in_trouble(look.seen)[:, None]
         found[:, -len(_PROMISES) :] = look.again.confidence[:, None] > 0
         return found
 
-    def take(self, look: Look, action: IntArray) -> Answers:
-        """As the rule would, for another rate; but pods that have not started yet carry nothing, unless none has."""
+    def take(self, look: MoveView, action: IntArray) -> Answers:
+        """Sizes of the rule for another request rate; pods that have not started yet carry nothing, unless none has."""
         seen, s, n, none = look.seen, self.rule, len(self.actions) - len(_PROMISES), np.zeros(len(_PROMISES))
         factor = np.concatenate([self.multiples, np.ones(len(self.peaks)), none])[action]
         share = np.concatenate([np.zeros(len(self.multiples)), self.peaks, none])[action]
@@ -135,7 +135,7 @@ class Multiples:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class VerticalSteps:
     """`dqn-vertical`: steps of the limit in proportion to it; replicas stay."""
 
     factors: tuple[float, ...] = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.3, 2.0)
@@ -145,23 +145,23 @@ class Sizes:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """See `Moves`."""
+        """Names of the actions: the steps of the limit."""
         return tuple(f"limit x {f:g}" for f in self.factors)
 
     @property
     def stay(self) -> int:
-        """Hold."""
+        """The action that changes nothing: the factor 1."""
         return self.factors.index(1.0)
 
-    def look(self, seen: Seen) -> Look:
-        """With what recurs."""
-        return Look(seen, recurrence(seen))
+    def look(self, seen: ServiceHistory) -> MoveView:
+        """The history with its recurring jumps."""
+        return MoveView(seen, recurrence(seen))
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
-        """See `encode`."""
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
+        """The inputs `scaling/1` of `encode`."""
         return encode(look.seen, look.again, price)
 
-    def possible(self, look: Look) -> BoolArray:
+    def possible(self, look: MoveView) -> BoolArray:
         """Never less while requests are late or wait; clearly more while most are late: nothing that a network knows speaks against it."""
         seen, found = look.seen, np.ones((len(look.seen), len(self.actions)), np.bool_)
         found[:, : self.stay] = ~_in_trouble(seen)[:, None]
@@ -169,8 +169,8 @@ class Sizes:
         found[:, : self.factors.index(1.3)] &= ~overwhelmed[:, None]
         return found
 
-    def take(self, look: Look, action: IntArray) -> Answers:
-        """At least one step in the wanted direction."""
+    def take(self, look: MoveView, action: IntArray) -> Answers:
+        """Limits after a step of at least one unit in the wanted direction."""
         seen = look.seen
         wanted, step = seen.cpu_m * np.array(self.factors)[action], seen.step_cpu_m
         down = np.minimum(np.floor(wanted / step) * step, seen.cpu_m - step)
@@ -191,22 +191,22 @@ class Millicores:
     actions: tuple[str, ...] = ("-30m", "0", "+30m")
     stay: int = 1
 
-    def look(self, seen: Seen) -> Look:
-        """Of the present only."""
-        return Look(seen, nothing_recurs(seen))
+    def look(self, seen: ServiceHistory) -> MoveView:
+        """The history alone: this agent looks for no recurring jumps."""
+        return MoveView(seen, nothing_recurs(seen))
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
         """CPU used and limit of 2,000m, memory (not simulated: as at rest), replicas."""
         seen = look.seen
         used = np.nan_to_num(seen.used_cpu_m[:, -1]) / 2000
         rest = np.ones(len(seen))
         return np.array([used, rest, seen.cpu_m / 2000, 0.125 * rest, seen.replicas / 10]).T
 
-    def possible(self, look: Look) -> BoolArray:
-        """No mask."""
+    def possible(self, look: MoveView) -> BoolArray:
+        """A mask that allows every action."""
         return np.ones((len(look.seen), 3), np.bool_)
 
-    def take(self, look: Look, action: IntArray) -> Answers:
+    def take(self, look: MoveView, action: IntArray) -> Answers:
         """The floor of 20m is below any bound here."""
         seen = look.seen
         return Answers(seen.replicas, np.maximum(seen.cpu_m + 30.0 * (action - 1), 20.0))
@@ -221,7 +221,7 @@ class Steps:
 
     @property
     def schema(self) -> str:
-        """See `Moves`."""
+        """Version of the inputs, which depends on the number of services."""
         return f"published-horizontal-{self.services}/1"
 
     @property
@@ -235,20 +235,20 @@ class Steps:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """See `Moves`."""
+        """Names of the joint actions."""
         return tuple("/".join(f"{m:+d}" for m in moves) for moves in self._moves)
 
     @property
     def stay(self) -> int:
-        """Hold."""
+        """The joint action that changes no service."""
         return self._moves.index((0,) * self.services)
 
-    def look(self, seen: Seen) -> Look:
-        """Of the present only."""
-        return Look(seen, nothing_recurs(seen))
+    def look(self, seen: ServiceHistory) -> MoveView:
+        """The history alone: this agent looks for no recurring jumps."""
+        return MoveView(seen, nothing_recurs(seen))
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
-        """In [0, 1], which the original leaves out."""
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
+        """The published inputs, scaled to [0, 1], which the original leaves out."""
         seen = look.seen
         columns = [
             np.nan_to_num(seen.used_cpu_m[:, -1]) / (seen.max_replicas * pod_size(seen, self.pod_m)),
@@ -259,12 +259,12 @@ class Steps:
         ]
         return np.array(columns).T.reshape(-1, self.width)
 
-    def possible(self, look: Look) -> BoolArray:
-        """No mask."""
+    def possible(self, look: MoveView) -> BoolArray:
+        """A mask that allows every action."""
         return np.ones((len(look.seen) // self.services, len(self.actions)), np.bool_)
 
-    def take(self, look: Look, action: IntArray) -> Answers:
-        """At least one replica each."""
+    def take(self, look: MoveView, action: IntArray) -> Answers:
+        """Replicas one fewer, the same or one more; at least one for each service."""
         step = np.array(self._moves)[action].reshape(-1)
         return Answers(np.maximum(look.seen.replicas + step, 1), pod_size(look.seen, self.pod_m))
 
@@ -280,20 +280,20 @@ class Bins:
     actions: tuple[str, ...] = ("-1", "0", "+1")
     stay: int = 1
 
-    def look(self, seen: Seen) -> Look:
-        """Of the present only."""
-        return Look(seen, nothing_recurs(seen))
+    def look(self, seen: ServiceHistory) -> MoveView:
+        """The history alone: this agent looks for no recurring jumps."""
+        return MoveView(seen, nothing_recurs(seen))
 
-    def inputs(self, look: Look, price: FloatArray) -> FloatArray:
+    def inputs(self, look: MoveView, price: FloatArray) -> FloatArray:
         """One-hot: a table is a network of one layer."""
         seen = look.seen
         used = np.nan_to_num(seen.used_cpu_m[:, -1]) / (np.maximum(seen.ready, 1) * pod_size(seen, self.pod_m))
         return np.eye(5)[np.clip((used * 5).astype(np.int64), 0, 4)]
 
-    def possible(self, look: Look) -> BoolArray:
-        """No mask."""
+    def possible(self, look: MoveView) -> BoolArray:
+        """A mask that allows every action."""
         return np.ones((len(look.seen), 3), np.bool_)
 
-    def take(self, look: Look, action: IntArray) -> Answers:
-        """At least one replica."""
+    def take(self, look: MoveView, action: IntArray) -> Answers:
+        """Replicas one fewer, the same or one more; at least one."""
         return Answers(np.maximum(look.seen.replicas + action - 1, 1), pod_size(look.seen, self.pod_m))

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.scaling.seen import Seen, seen_of
+from tiphys_models.base.arrays import FloatArray, IntArray
+from tiphys_models.scaling.seen import ServiceHistory, seen_of
 from tiphys_models.scaling.state import ScalingDecision, ScalingState
 
 
@@ -25,11 +25,11 @@ class Answers:
 
 
 class ScalingAgent(Protocol):
-    """Deterministic, and without memory: everything an agent needs is in `Seen`."""
+    """Deterministic, and without memory: everything an agent needs is in `ServiceHistory`."""
 
     @property
     def name(self) -> str:
-        """As in the CRD and the tables."""
+        """Name of the agent in the CRD and the tables."""
         ...
 
     @property
@@ -37,13 +37,13 @@ class ScalingAgent(Protocol):
         """Names of a learned agent's actions; empty for rules."""
         ...
 
-    def answer(self, seen: Seen) -> Answers:
+    def answer(self, seen: ServiceHistory) -> Answers:
         """What every service should get."""
         ...
 
 
 def decide(agent: ScalingAgent, state: ScalingState) -> ScalingDecision:
-    """For one service. Without a recent reading nothing changes."""
+    """The agent's decision for one service. Without a recent reading nothing changes."""
     if state.stale:
         return ScalingDecision(state.replicas, state.cpu_m, "NoData")
     answers = agent.answer(seen_of([state]))

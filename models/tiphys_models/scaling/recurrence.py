@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
-from tiphys_models.scaling.seen import Seen
+from tiphys_models.base.arrays import FloatArray, IntArray
+from tiphys_models.scaling.seen import ServiceHistory
 
 LEAST = 3
 """Jumps, two equal distances."""
@@ -27,9 +27,9 @@ _TOLERANCE = 1.0
 _HEIGHT, _LENGTH = 0.12, 0.8
 """Two jumps are alike if their heights differ by no more than this share, and their lengths by no more than this part of a window."""
 _EARLY = 0.1
-"""Of a window: how much earlier and longer a jump is expected than it should be."""
+"""Part of a window by which a jump is expected earlier, and by which it is expected to last longer, than computed."""
 _FILLED = 0.4
-"""Of a window: what a jump has to fill before whoever saves is ready for it."""
+"""Part of a window that a jump has to fill before the saving (lean) forecast is ready for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ class Recurrence:
     """A row a service."""
 
     rate: FloatArray
-    """To be ready for in the coming window, if a jump may touch it; NaN where nothing recurs."""
+    """Request rate to be ready for in the coming window, if a jump may touch it; NaN where nothing recurs."""
     lean: FloatArray
-    """The same, but a jump that fills little of the window is left to the next one."""
+    """Lean forecast of the rate: a jump that fills little of the window is left to the next one."""
     confidence: FloatArray
     """0 where nothing recurs, up to 1 with the number of distances that agree."""
     jumps: FloatArray
     """Jumps an hour in all that is remembered, whether they recur or not."""
 
 
-def nothing_recurs(seen: Seen) -> Recurrence:
-    """For agents that do not look."""
+def nothing_recurs(seen: ServiceHistory) -> Recurrence:
+    """A recurrence that finds nothing, for agents that do not look for any."""
     never = np.full(len(seen), np.nan)
     return Recurrence(never, never, np.zeros(len(seen)), np.zeros(len(seen)))
 
 
-def recurrence(seen: Seen) -> Recurrence:
+def recurrence(seen: ServiceHistory) -> Recurrence:
     """What the rates say."""
     rates = seen.rates[:, -MEMORY:]
     first_known = np.argmin(np.isnan(rates).all(axis=0))
@@ -101,7 +101,7 @@ def _expected(rates: FloatArray, onsets: IntArray) -> tuple[float, float, float]
 
 
 def _alike(levels: FloatArray, lengths: FloatArray) -> bool:
-    """Of two jumps that are over."""
+    """Whether past jumps have about the same height and length."""
     return bool(np.ptp(lengths) <= _LENGTH and np.ptp(levels) <= _HEIGHT * levels.max())
 
 

@@ -3,63 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
+from typing import Any
 
-from tiphys_models.artifacts.files import SHIPPED
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.scaling.protocol import ScalingAgent
+import numpy as np
+
+from tiphys_models.artifacts.files import has_weights
+from tiphys_models.scaling.protocol import Answers, ScalingAgent
+from tiphys_models.scaling.seen import ServiceHistory
+from tiphys_models.seats.registry import Entry, Registry
 
 GROUP = "tiphys.scaling_agents"
 """Entry point group of agents from other distributions: name -> a `Make`."""
 Make = Callable[[float], ScalingAgent]
 """(wanted attainment of windows) -> agent; rules that have no such setting ignore it."""
 
-
-@dataclass(frozen=True, slots=True)
-class AgentEntry:
-    """Where an agent lives; imported only when it is asked for."""
-
-    name: str
-    module: str
-    make: str
-    learned: bool = False
-
-
-_ENTRIES: dict[str, AgentEntry] = {
-    e.name: e
-    for e in (
-        AgentEntry("naive", "settings", "naive"),
-        AgentEntry("hpa", "settings", "hpa"),
-        AgentEntry("rule-horizontal", "settings", "rule_horizontal"),
-        AgentEntry("rule", "settings", "rule"),
-        AgentEntry("q-table", "learned", "q_table", learned=True),
-        AgentEntry("dqn-horizontal", "learned", "dqn_horizontal", learned=True),
-        AgentEntry("dqn-vertical", "learned", "dqn_vertical", learned=True),
-        AgentEntry("combined", "learned", "combined", learned=True),
-    )
-}
+_HERE = __name__.rsplit(".", 1)[0]
+_RULES = {"naive": "naive", "hpa": "hpa", "rule-horizontal": "rule_horizontal", "rule": "rule"}
+_LEARNED = {"q-table": "q_table", "dqn-horizontal": "dqn_horizontal", "dqn-vertical": "dqn_vertical", "combined": "combined"}
+REGISTRY: Registry[Callable[..., Any]] = Registry(
+    "scaling-agent",
+    GROUP,
+    (
+        *(Entry(name, f"{_HERE}.settings:{made}") for name, made in _RULES.items()),
+        *(Entry(name, f"{_HERE}.learned:{made}", learned=True, model=f"scaling-{name}") for name, made in _LEARNED.items()),
+    ),
+)
 
 
-def entries() -> tuple[AgentEntry, ...]:
-    """Those that this installation has; a learned one without weights cannot serve."""
-    return tuple(e for e in _ENTRIES.values() if not e.learned or (SHIPPED / f"scaling-{e.name}.json").exists())
+class ForeignAgent:
+    """A scaling agent of another package. Only `answer` is asked of it; `actions` and `digest` count where it has them."""
+
+    def __init__(self, agent: Any, name: str, digest: str = "") -> None:
+        self._agent, self.name = agent, name
+        self.actions: tuple[str, ...] = tuple(getattr(agent, "actions", ()))
+        self.digest = str(getattr(agent, "digest", "") or digest)
+
+    def answer(self, seen: ServiceHistory) -> Answers:
+        """See `ScalingAgent`; ValueError for anything but a number of pods and a finite size a service."""
+        found = self._agent.answer(seen)
+        replicas, cpu_m = np.asarray(found.replicas), np.asarray(found.cpu_m, np.float64)
+        if replicas.shape != (len(seen),) or cpu_m.shape != (len(seen),) or replicas.dtype.kind not in "iu":
+            raise ValueError(f"{len(seen)} services need as many numbers of pods and sizes")
+        if not np.isfinite(cpu_m).all():
+            raise ValueError("a size is no number")
+        return Answers(replicas.astype(np.int64), cpu_m, getattr(found, "action", None), getattr(found, "values", None))
+
+
+def adopted(agent: Any, name: str, digest: str = "") -> ScalingAgent:
+    """Any object with a method `answer` as a scaling agent; InvalidInput for another one."""
+    REGISTRY.needs(REGISTRY.entry(name) or Entry(name, ""), agent, "answer")
+    return ForeignAgent(agent, name, digest)
+
+
+def entries() -> tuple[Entry, ...]:
+    """Our own that this installation has; a learned one without weights cannot serve."""
+    return tuple(e for e in REGISTRY.ours.values() if not e.model or has_weights(e.model))
+
+
+def model_of(kind: str) -> str:
+    """Name of the weights that an agent of ours needs; empty: none."""
+    return REGISTRY.ours[kind].model if kind in REGISTRY.ours else ""
+
+
+def unshipped_model(kind: str) -> str:
+    """Name of the weights that an agent of ours needs and this installation does not have; empty: none."""
+    model = model_of(kind)
+    return model if model and not has_weights(model) else ""
 
 
 def agent_names() -> tuple[str, ...]:
     """Ours, then those of other distributions; ours cannot be replaced."""
-    return (*(e.name for e in entries()), *sorted({p.name for p in entry_points(group=GROUP)} - set(_ENTRIES)))
+    return (*(e.name for e in entries()), *REGISTRY.foreign)
 
 
 def make_agent(name: str, attainment: float = 0.95) -> ScalingAgent:
-    """The agent of that name; InvalidInput if there is none."""
-    if name in _ENTRIES and _ENTRIES[name] in entries():
-        entry = _ENTRIES[name]
-        make: Make = getattr(import_module(f"{__package__}.{entry.module}"), entry.make)
-        return make(attainment)
-    for point in entry_points(group=GROUP):
-        if point.name == name and name not in _ENTRIES:
-            foreign: Make = point.load()
-            return foreign(attainment)
-    raise InvalidInput(f"no scaling agent is called {name!r}: there are {', '.join(agent_names())}")
+    """The agent of that name; InvalidInput if there is none, or it cannot be used."""
+    if name not in agent_names():
+        raise REGISTRY.unknown(name, agent_names())
+    made, foreign = REGISTRY.make(name, attainment), REGISTRY.foreign.get(name)
+    return adopted(made, name, foreign.digest) if foreign is not None else made  # type: ignore[return-value]

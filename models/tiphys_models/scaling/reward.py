@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 
 POD_PRICE = 0.05
 """CPU-hours that a pod-hour costs besides its limit: relay, runtime, memory. Without it replicas would be free."""
 GRADED = 0.4
-"""Of a violation's price, how much goes by the share of late requests: an agent that has given up still feels each one."""
+"""Part of a violation's price that goes by the share of late requests: an agent that has given up still feels each one."""
 
 
 def bill(replicas: IntArray | int, cpu_m: FloatArray | int) -> FloatArray:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.features.arrays import FloatArray, IntArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.scaling.protocol import Answers
-from tiphys_models.scaling.seen import Seen
+from tiphys_models.scaling.seen import ServiceHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,12 @@ class RuleSetting:
     """Millicores a pod gets beyond its share: small pods feel single requests more."""
 
 
-def rate_now(seen: Seen) -> FloatArray:
-    """Of the newest window; 0 where none was measured."""
-    return np.nan_to_num(seen.rates[:, -1])
-
-
-def highest(seen: Seen, windows: int) -> FloatArray:
+def highest(seen: ServiceHistory, windows: int) -> FloatArray:
     """Highest rate of the last windows."""
     return np.asarray(np.nan_to_num(seen.rates[:, -windows:], nan=0.0).max(axis=1))
 
 
-def expected_rate(seen: Seen, s: RuleSetting) -> FloatArray:
+def expected_rate(seen: ServiceHistory, s: RuleSetting) -> FloatArray:
     """Requests a second to be ready for in the coming window, without headroom and backlog."""
     now, before = seen.rates[:, -1], seen.rates[:, -2]
     rise = np.maximum(np.nan_to_num(now - before), 0.0)
@@ -58,23 +53,23 @@ def expected_rate(seen: Seen, s: RuleSetting) -> FloatArray:
     return np.asarray(estimate)
 
 
-def needed_m(seen: Seen, rate: FloatArray, headroom: float | FloatArray) -> FloatArray:
+def needed_m(seen: ServiceHistory, rate: FloatArray, headroom: float | FloatArray) -> FloatArray:
     """Millicores for this rate with headroom, and for the backlog within one window."""
     return np.asarray((rate * headroom + seen.waiting() / seen.window_s) * seen.cpu_ms)
 
 
-def pod_size(seen: Seen, pod_m: float) -> FloatArray:
+def pod_size(seen: ServiceHistory, pod_m: float) -> FloatArray:
     """The size that is meant, as far as the workload's bounds allow it: those of a workload that may not be resized leave one size only."""
     return np.asarray(np.clip(pod_m, seen.min_cpu_m, seen.max_cpu_m))
 
 
-def pods_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:
-    """As many as the need takes."""
+def pods_for(seen: ServiceHistory, needed: FloatArray, s: RuleSetting) -> IntArray:
+    """Pods of the calibrated size that together have the CPU needed; at least one."""
     return np.asarray(np.maximum(np.ceil(needed / pod_size(seen, s.pod_m) - 1e-6), 1), np.int64)
 
 
-def replicas_for(seen: Seen, needed: FloatArray, s: RuleSetting) -> IntArray:
-    """As many as the need takes, and as the highest rate of `keep` windows would."""
+def replicas_for(seen: ServiceHistory, needed: FloatArray, s: RuleSetting) -> IntArray:
+    """Pods for the CPU needed now, and for the highest rate of the last `keep` windows."""
     return pods_for(seen, np.maximum(needed, highest(seen, s.keep) * s.headroom * seen.cpu_ms), s)
 
 
@@ -86,8 +81,8 @@ class Rule:
     name: str = "rule"
     actions: tuple[str, ...] = ()
 
-    def answer(self, seen: Seen) -> Answers:
-        """See `ScalingAgent`."""
+    def answer(self, seen: ServiceHistory) -> Answers:
+        """Replicas and CPU for every service; implements `ScalingAgent.answer`."""
         s = self.setting
         needed = needed_m(seen, expected_rate(seen, s), s.headroom)
         replicas = np.clip(replicas_for(seen, needed, s), seen.min_replicas, seen.max_replicas)
@@ -102,8 +97,8 @@ class RuleHorizontal:
     name: str = "rule-horizontal"
     actions: tuple[str, ...] = ()
 
-    def answer(self, seen: Seen) -> Answers:
-        """See `ScalingAgent`."""
+    def answer(self, seen: ServiceHistory) -> Answers:
+        """Replicas and CPU for every service; implements `ScalingAgent.answer`."""
         s = self.setting
         needed = needed_m(seen, expected_rate(seen, s), s.headroom)
         return Answers(replicas_for(seen, needed, s), pod_size(seen, s.pod_m))
@@ -122,8 +117,8 @@ class HPA:
     name: str = "hpa"
     actions: tuple[str, ...] = ()
 
-    def answer(self, seen: Seen) -> Answers:
-        """See `ScalingAgent`."""
+    def answer(self, seen: ServiceHistory) -> Answers:
+        """Replicas and CPU for every service; implements `ScalingAgent.answer`."""
         size = pod_size(seen, self.pod_m)
         exact = np.nan_to_num(seen.used_cpu_m[:, -round(self.stabilisation_s / seen.window_s) :]) / (size * self.target)[:, None]
         steady = np.abs(exact[:, -1] / np.maximum(seen.ready, 1) - 1) <= 0.1
@@ -136,15 +131,15 @@ class HPA:
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """As published: CPU of a pod above 250m means one more, else one fewer. There is no holding still."""
+    """The published threshold rule: CPU of a pod above 250m means one replica more, else one fewer. It never holds still."""
 
     threshold_m: float = 250.0
     pod_m: float = 500.0
     name: str = "naive"
     actions: tuple[str, ...] = ()
 
-    def answer(self, seen: Seen) -> Answers:
-        """See `ScalingAgent`."""
+    def answer(self, seen: ServiceHistory) -> Answers:
+        """Replicas and CPU for every service; implements `ScalingAgent.answer`."""
         used = seen.used_cpu_m[:, -1] / np.maximum(seen.ready, 1)
         step = np.where(np.isnan(used), 0, np.where(used > self.threshold_m, 1, -1))
         return Answers(np.maximum(seen.replicas + step, 1), pod_size(seen, self.pod_m))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.features.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.scaling.state import ScalingState
 
 HISTORY = 960
@@ -17,14 +17,14 @@ RECENT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServiceHistory:
     """Rows are services; time runs along the second axis, the newest last. NaN is a measurement that is missing."""
 
     window_s: float
     rates: FloatArray
     """[services, windows]: requests a second; a window that was not measured repeats the one before, for missing is never zero"""
     late: FloatArray
-    """[services, RECENT]"""
+    """Share of late requests in each recent window, [services, RECENT]."""
     used_cpu_m: FloatArray
     """[services, RECENT]: of all pods together"""
     p90_s: FloatArray
@@ -51,11 +51,11 @@ class Seen:
         return np.maximum(np.nan_to_num(self.in_flight) - 0.5 * np.nan_to_num(self.rates[:, -1]), 0.0)
 
 
-def seen_of(states: Sequence[ScalingState]) -> Seen:
+def seen_of(states: Sequence[ScalingState]) -> ServiceHistory:
     """Services with equal windows, side by side."""
     newest = [s.windows[-1] for s in states]
 
-    return Seen(
+    return ServiceHistory(
         window_s=states[0].window_s,
         rates=np.array([_carried(_padded(s.rates, HISTORY)) for s in states]),
         late=np.array([_padded([w.late for w in s.windows], RECENT) for s in states]),
@@ -78,7 +78,7 @@ def seen_of(states: Sequence[ScalingState]) -> Seen:
 
 
 def column(values: Sequence[float | None]) -> FloatArray:
-    """None as NaN."""
+    """An array of the values, with None as NaN."""
     return np.array([np.nan if v is None else v for v in values], np.float64)
 
 

@@ -1,11 +1,12 @@
-"""The calibrated settings of the rules: what `tiphys bench scaling --calibrate` found on the train split, copied by hand."""
+"""The calibrated settings of the rules: what `tiphys bench scaling --calibrate` found on the train split."""
 
 from __future__ import annotations
 
+from tiphys_models.base.constants import constant
 from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal, RuleSetting
 
-RULE = RuleSetting(headroom=1.08, last=1, rise=0.75, spread=0.0, keep=4, pod_m=600.0, spare_m=5.0)
-RULE_HORIZONTAL = RuleSetting(headroom=1.0, last=1, rise=1.0, spread=0.0, keep=2, pod_m=400.0)
+RULE = RuleSetting(**constant("scaling.rule"))
+RULE_HORIZONTAL = RuleSetting(**constant("scaling.rule-horizontal"))
 
 
 def rule(attainment: float) -> Rule:
@@ -14,7 +15,7 @@ def rule(attainment: float) -> Rule:
 
 
 def rule_horizontal(attainment: float) -> RuleHorizontal:
-    """The same estimate, in pods of one calibrated size."""
+    """Estimates the coming rate like `rule`, and changes the number of pods of one calibrated size."""
     return RuleHorizontal(RULE_HORIZONTAL)
 
 

@@ -53,17 +53,17 @@ class Window:
     """When it ended: seconds since the epoch."""
     length_s: float
     arrived: float
-    """Requests that arrived."""
+    """Requests that arrived in the window."""
     completed: float
     """Requests that were answered or given up; those of earlier windows too."""
     late: float | None
     """Share of the completed that took longer than the target or were given up; 1 if requests arrived or waited and none was completed."""
     p90_s: float | None = None
-    """Of the completed; None where nothing was."""
+    """90th percentile of latency of the completed requests, in seconds; None where nothing was completed."""
     in_flight: float | None = None
-    """At the end: waiting or being served."""
+    """Requests that wait or are being served at the end of the window."""
     used_cpu_m: float | None = None
-    """Of all pods together."""
+    """CPU that all pods used together, in millicores."""
     throttled: float | None = None
     """Share of the pods' CFS periods in which they were stopped."""
 
@@ -79,7 +79,7 @@ class ScalingState:
     """Wanted, as in `spec.replicas`."""
     ready: int
     cpu_m: int
-    """Limit a pod."""
+    """CPU limit of one pod, in millicores."""
     windows: tuple[Window, ...]
     """Those that were measured, oldest first; agents read the last `seen.RECENT`."""
     rates: tuple[float, ...]

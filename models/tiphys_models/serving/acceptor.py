@@ -28,7 +28,7 @@ _SWEEP_S = 0.25
 _TOO_MANY = refusal(503)
 
 
-class Guarded(Protocol):
+class GuardedConnection(Protocol):
     """A connection that keeps its own deadlines. It is an asyncio protocol, too, and leaves its slot when it is lost."""
 
     slot: Slot | None
@@ -37,15 +37,15 @@ class Guarded(Protocol):
         """Called a few times a second: cut what takes too long."""
 
     def abort(self) -> None:
-        """Hang up now, whatever is being said."""
+        """Abort the connection now, whatever is being sent."""
 
 
 def let_go(transport: asyncio.BaseTransport) -> None:
-    """Of a lost connection's transport: nothing leads back to itself any more, so that it is gone at once.
+    """Free a lost connection's transport at once: nothing leads back to itself any more.
 
-    Circles wait for the collector, which comes seldom to a process that keeps thousands of objects; who connects and hangs up thousands of
-    times a second would fill its memory by then. asyncio's own transport holds a method of itself, by which it reads; uvloop's, which is
-    no object of Python's, does not.
+    Reference cycles wait for the garbage collector, which comes seldom to a process that keeps thousands of objects; whoever connects
+    and hangs up thousands of times a second would fill its memory by then. asyncio's own transport holds a method of itself, by which
+    it reads; uvloop's, which is no object of Python's, does not.
     """
     getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)
 
@@ -56,7 +56,7 @@ class Acceptor:
     def __init__(
         self,
         listener: socket.socket,
-        make: Callable[[], Guarded],
+        make: Callable[[], GuardedConnection],
         peers: Peers,
         *,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
@@ -65,7 +65,7 @@ class Acceptor:
     ) -> None:
         self._listener, self._make, self._tls = listener, make, tls
         self._peers, self._on_refused, self._on_handshake_failed = peers, on_refused, on_handshake_failed
-        self._connections: dict[Slot, Guarded] = {}
+        self._connections: dict[Slot, GuardedConnection] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = threading.Event()
@@ -92,7 +92,7 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nobody is in the middle of a handshake, and what was accepted last has been closed."""
+        """Wait until no handshake is under way, and what was accepted last has been closed."""
         end_s = self._loop.time() + _LAST_WORDS_S
         while self._thread is not None and self._thread.is_alive() and self._loop.time() < end_s:  # noqa: ASYNC110 - a thread that ends tells nobody
             await asyncio.sleep(0.01)
@@ -100,7 +100,7 @@ class Acceptor:
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def _accept(self) -> None:
-        """The thread."""
+        """The accepting thread: each new connection is admitted or refused."""
         refused = 0
         while not self._closed.is_set():
             try:
@@ -153,7 +153,7 @@ class Acceptor:
             connection.close()
 
     async def _connect(self, connection: socket.socket, slot: Slot) -> None:
-        guarded: list[Guarded] = []
+        guarded: list[GuardedConnection] = []
 
         def make() -> asyncio.BaseProtocol:
             guarded.append(self._make())

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from ipaddress import ip_address
 
 URL_BYTES = 8_192
@@ -13,13 +14,13 @@ HEAD_BYTES = 32_768
 """Request line, headers and trailers of one request together."""
 HEADERS = 100
 BODY_BYTES = 65_536
-"""Of requests that need no body at all; listeners that read bodies have limits of their own."""
+"""Most bytes of a body, where requests need none at all; listeners that read bodies have limits of their own."""
 LENGTH_DIGITS = 12
-"""Of a content-length: int() refuses thousands of digits with an error of its own, and no body has a terabyte."""
+"""Most digits of a content-length: int() refuses thousands of digits with an error of its own, and no body has a terabyte."""
 RECEIPT_LIMIT_S = 1.0
-"""From the first byte of a request to its last."""
+"""Most seconds between the first byte of a request and its last."""
 ANSWER_LIMIT_S = 10.0
-"""For a peer to take an answer out of our buffer; and for a connection to end once it is closed."""
+"""Most seconds for a peer to take an answer out of our buffer, and for a closed connection to end."""
 IDLE_LIMIT_S = 120.0
 """Connections that never send anything go after the same time as those kept alive between calls."""
 HANDSHAKE_LIMIT_S = 3.0
@@ -50,8 +51,8 @@ _PEERS_KNOWN = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of one listener."""
+class ListenerBounds:
+    """Bounds on all connections and requests of one listener."""
 
     connections: int = 1_024
     connections_a_peer: int = 64
@@ -71,6 +72,47 @@ def refusal(status: int, reason: str = "") -> bytes:
         len(body),
         body,
     )
+
+
+class Overdue(Enum):
+    """What a connection has kept us waiting for too long."""
+
+    ANSWER_TAKEN = "answer"
+    REQUEST = "request"
+    ANYTHING = "anything"
+
+
+class Patience:
+    """The times of one connection: how long its peer may take over a request, over taking an answer, and over saying anything."""
+
+    __slots__ = ("_unread_s", "idle_s", "since_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.idle_s = now_s
+        """When a whole request came last, or the connection."""
+        self.since_s: float | None = None
+        """When the first byte came of what is not a whole request yet."""
+        self._unread_s: float | None = None
+
+    def began(self, now_s: float) -> None:
+        """A request has begun, or bytes have come of which nobody knows yet whether they are one."""
+        if self.since_s is None:
+            self.since_s = now_s
+
+    def complete(self, now_s: float) -> None:
+        """A request is whole."""
+        self.since_s, self.idle_s = None, now_s
+
+    def overdue(self, now_s: float, *, unread: bool) -> Overdue | None:
+        """What has taken too long; `unread`: whether the peer has not yet taken what we sent, or the end of the connection."""
+        if unread:
+            if self._unread_s is None:
+                self._unread_s = now_s
+            return Overdue.ANSWER_TAKEN if now_s - self._unread_s > ANSWER_LIMIT_S else None
+        self._unread_s = None
+        if self.since_s is not None and now_s - self.since_s >= RECEIPT_LIMIT_S:
+            return Overdue.REQUEST
+        return Overdue.ANYTHING if now_s - self.idle_s > IDLE_LIMIT_S else None
 
 
 class Slot:
@@ -107,9 +149,9 @@ class Slot:
 
 
 class Peers:
-    """Who is connected to a listener, and how fast each asks. A thread admits; connections leave in the event loop."""
+    """Peers that are connected to a listener, and how fast each asks. A thread admits; connections leave in the event loop."""
 
-    def __init__(self, bounds: Bounds, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bounds: ListenerBounds, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
         self._slots: dict[str, dict[Slot, None]] = {}
         self._spent_until_s: dict[str, float] = {}

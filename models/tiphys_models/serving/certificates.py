@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 _log = logging.getLogger(__name__)
 _EXPIRY_FORMAT = "%b %d %H:%M:%S %Y GMT"
@@ -61,6 +61,7 @@ class ServerCertificates:
         return True
 
     def _load(self) -> ssl.SSLContext:
+        # always a new context: a live one only learns to trust more, so an authority that was dropped would stay trusted (ADR 87)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # a resumed session is not verified again: whoever shows a certificate shows it at every handshake
@@ -114,7 +115,7 @@ class HandshakeFailures:
 
 
 def why_refused(error: BaseException) -> str:
-    """One of HANDSHAKE_FAILURES."""
+    """The word for a failed TLS handshake: one of HANDSHAKE_FAILURES."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "expired" if error.verify_code == _EXPIRED else "untrusted"
     match getattr(error, "reason", None):
@@ -135,7 +136,7 @@ def _expiry_s(cert_file: Path) -> float:
 
 
 class TrustedAuthority:
-    """Whom we believe when we ask a status listener over TLS: a CA of our own, read again when its file changes, or those of the system."""
+    """The CA trusted when a status listener is asked over TLS: our own, read again when its file changes, or those of the system."""
 
     def __init__(self, ca_file: Path | None) -> None:
         self._ca_file = ca_file
@@ -143,7 +144,7 @@ class TrustedAuthority:
         self._context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext | bool:
-        """As aiohttp wants it; OSError (ssl.SSLError is one) if the file cannot be used and never could."""
+        """The TLS context in aiohttp's form; OSError (ssl.SSLError is one) if the file cannot be used and never could."""
         if self._ca_file is None:
             return True
         try:

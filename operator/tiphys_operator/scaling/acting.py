@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tiphys_models.api.reasons import DecisionPhase, MaskReason
-from tiphys_models.clients.kube import ApiError
-from tiphys_models.domain.clock import Clock
+from tiphys_models.base.clock import Clock
+from tiphys_models.kube.client import ApiError
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.decide import Outcome, View, block, refused
 from tiphys_operator.scaling.hands import REFUSALS, Hands, gone_or_changed, mask_reason
@@ -29,13 +29,13 @@ class Workload:
 
 
 class Actor:
-    """Shared by all policies."""
+    """Carries decisions out at the API server: scales and resizes. All policies share one."""
 
     def __init__(self, hands: Hands, cluster: ScalingCluster, metrics: ScalingMetrics, clock: Clock) -> None:
         self._hands, self._cluster, self._metrics, self._clock = hands, cluster, metrics, clock
 
     async def act(self, outcome: Outcome, workload: Workload, *, vertical: bool) -> Outcome:
-        """What became of it. Sizes are seen to even if nothing changes: pods may have started since."""
+        """The outcome after acting on it. Sizes are checked even if nothing changes: pods may have started since."""
         decision, done = outcome.decision, outcome
         # what helps comes before what takes away: larger pods before fewer, and smaller ones only when there are not to be more
         larger_first = vertical and decision.applied.replicas < decision.former.replicas

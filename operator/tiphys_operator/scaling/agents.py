@@ -1,117 +1,89 @@
-"""Who decides for a policy: an agent by name, or a learned one with the weights of a LearnedModel, checked and taken without a restart."""
+"""The agent that decides for a policy: one by name, or a learned one with a LearnedModel's weights, checked and taken without a restart."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from tiphys_models.api.learned_artifact import Parts, check_card_size, check_promised
-from tiphys_models.api.learned_model import PLURAL, SCALING_AGENTS, SERVES, ConfigMapSource, LearnedModelSpec, WeightsSource, parse_model
+from tiphys_models.api.learned_model import ConfigMapSource, LearnedModelSpec, WeightsSource
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import AgentSeen
-from tiphys_models.api.scheduling_policy import GROUP, VERSION
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.learned_models import fetch_parts
-from tiphys_models.domain.clock import Clock
-from tiphys_models.domain.errors import ArtifactRefused, InvalidInput
-from tiphys_models.scaling.learned import LearnedAgent, check_agent
+from tiphys_models.artifacts.loaders import Loaded, loader_of
+from tiphys_models.artifacts.store import SERVES, Source
+from tiphys_models.base.clock import Clock
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.learned_models import fetch_model
+from tiphys_models.scaling.learned import LearnedAgent, moves_of
 from tiphys_models.scaling.protocol import ScalingAgent
-from tiphys_models.scaling.registry import make_agent
+from tiphys_models.scaling.registry import make_agent, unshipped_model
+from tiphys_models.seats.modes import mode_of
+from tiphys_operator.served_models import REFUSED_FOR_S, ServedModels, models_path
 
-REFUSED_FOR_S = 30.0
-"""What was refused is looked at again: its ConfigMap may come, or be corrected, after the object that names it."""
+__all__ = ["REFUSED_FOR_S", "AgentShelf", "Chosen", "models_path"]
 _FORBIDDEN = 403
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who decides, and what became of the model that the policy names."""
+    """The agent that decides, and what became of the model that the policy names."""
 
     agent: ScalingAgent
     reason: ScalingReason
     message: str
     seen: AgentSeen | None = None
-    """Of a learned agent."""
+    """What a learned agent decides with."""
 
     @property
     def loaded(self) -> bool:
-        """Whether it is what the policy asks for."""
+        """Whether the agent is the one that the policy asks for."""
         return self.reason in (ScalingReason.MODEL_NOT_NEEDED, ScalingReason.MODEL_SHIPPED, ScalingReason.MODEL_LOADED)
 
 
-def models_path(namespace: str) -> str:
-    """LearnedModels of the release: those of other namespaces serve nobody."""
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
-
-
-def checked_agent(spec: LearnedModelSpec, parts: Parts, origin: str, attainment: float | None = None) -> LearnedAgent:
-    """Every check that a published agent must pass."""
-    check_card_size(parts, origin)
-    agent = check_agent(parts.card, parts.weights, origin, attainment)
-    check_promised(spec, agent.name, agent.digest, agent.moves.schema, origin)
-    return agent
-
-
-class AgentShelf:
-    """Sink of the LearnedModels of one namespace, and the agents made from them."""
+class AgentShelf(ServedModels):
+    """The agents of all ScalingPolicies."""
 
     def __init__(self, client: KubeClient, namespace: str, models_dir: Path | None, clock: Clock) -> None:
-        self.namespace = namespace
-        self._client, self._models_dir, self._clock = client, models_dir, clock
-        self._published: dict[str, LearnedModelSpec | str] = {}
-        self._names: dict[str, str] = {}
-        self._listed = False
-        self._refused: dict[tuple[object, ...], tuple[float, ArtifactRefused]] = {}
-
-    def put(self, obj: dict[str, Any]) -> None:
-        """Added or changed."""
-        name = obj["metadata"]["name"]
-        self._names[obj["metadata"]["uid"]] = name
-        try:
-            self._published[name] = parse_model(obj)
-        except InvalidInput as error:
-            self._published[name] = str(error)
-
-    def drop(self, obj: dict[str, Any]) -> None:
-        """Deleted."""
-        self._names.pop(obj["metadata"]["uid"], None)
-        self._published.pop(obj["metadata"]["name"], None)
-
-    def listed(self, uids: set[str]) -> None:
-        """Whatever is not in the list is gone."""
-        self._listed = True
-        self._names = {uid: name for uid, name in self._names.items() if uid in uids}
-        self._published = {name: spec for name, spec in self._published.items() if name in self._names.values()}
+        super().__init__(client, namespace, models_dir, clock, "scaling")
+        self._client, self._models_dir = client, models_dir
 
     async def choose(self, spec: ScalingPolicySpec, told: AgentSeen | None, held: Chosen | None) -> Chosen:
         """The agent for a policy. `told`: as its status says; `held`: as it decided in the last window, for the same spec.
 
         InvalidInput or ArtifactRefused if there is no agent of that kind; Unavailable if the API server does not answer.
         """
-        kind, name = spec.agent.kind, spec.agent.model
-        if kind not in SCALING_AGENTS or name is None:
+        kind, own = spec.agent.kind, unshipped_model(spec.agent.kind)
+        name = spec.agent.model or own
+        if not name or not _takes_weights(kind):
             if held is not None and held.loaded:
                 return held
             agent = make_agent(kind, _attainment(spec))
             if isinstance(agent, LearnedAgent):
                 return _shipped(agent, ScalingReason.MODEL_SHIPPED, "no model is named")
             return Chosen(agent, ScalingReason.MODEL_NOT_NEEDED, f"{kind} takes no weights")
+        found = await self._named(spec, name, told, held)
+        if spec.agent.model is None and found.seen is None and self.feed.wanted(name) is None:
+            message = f"the weights of {kind} are in no image, and nobody has published them: `tiphys model ship {name}`; the rule decides"
+            return replace(found, reason=ScalingReason.WEIGHTS_NOT_SHIPPED, message=message)
+        return found
+
+    async def _named(self, spec: ScalingPolicySpec, name: str, told: AgentSeen | None, held: Chosen | None) -> Chosen:
+        """The agent with the weights of a name, or what stands in."""
+        await self.look()
         former = told if told is not None and told.model == name else None
-        published = self._published.get(name)
+        published = self.feed.wanted(name)
         if (problem := self._unserved(published, name, spec)) is not None:
-            standing_in = held is not None and held.seen is not None and not held.seen.model
-            agent = held.agent if held is not None and standing_in else make_agent(kind, _attainment(spec))
-            return _shipped(agent, *problem)
+            if (mounted := self._mounted_model(spec, name, held)) is not None:
+                return mounted
+            return _standing_in(spec, held, *problem)
         frozen = spec.agent.learning == "Frozen" and former is not None
         try:
             if former is not None and frozen and not _same(published, former):
-                return await self._taken(spec, name, _as_told(kind, former), held)
-            return await self._taken(spec, name, _usable(published, name, kind), held)
+                return await self._as_told(spec, name, former, held)
+            return await self._published(spec, name, published, held)
         except ArtifactRefused as error:
             reason = ScalingReason.MODEL_REFUSED if published is not None or frozen else ScalingReason.MODEL_MISSING
             found = await self._last_good(spec, name, None if frozen else former, held, reason, str(error))
@@ -121,51 +93,86 @@ class AgentShelf:
 
     def _unserved(self, published: LearnedModelSpec | str | None, name: str, spec: ScalingPolicySpec) -> tuple[ScalingReason, str] | None:
         """Whoever may publish says so: it is deleted, or its stage does not serve the policy's mode. Then nobody goes on with it."""
-        mode = "Active" if spec.mode == "Active" else "Shadow"
-        if published is None and self._listed:
+        if published is None and self.feed.listed_once:
             return ScalingReason.MODEL_MISSING, f"there is no LearnedModel {name} in the namespace of the release"
-        if isinstance(published, LearnedModelSpec) and mode not in SERVES[published.stage]:
+        if isinstance(published, LearnedModelSpec) and _mode(spec) not in SERVES[published.stage]:
             return ScalingReason.MODEL_STAGE, f"LearnedModel {name} is at stage {published.stage}, which does not serve mode {spec.mode}"
         return None
+
+    def _mounted_model(self, spec: ScalingPolicySpec, name: str, held: Chosen | None) -> Chosen | None:
+        """Files of that name in the models volume, where no LearnedModel serves."""
+        found = self.find(spec.agent.kind, name, _mode(spec))
+        if found is None or found.source is not Source.MOUNTED:
+            return None
+        seen = AgentSeen(model=name, digest=found.loaded.digest)
+        if held is not None and held.seen is not None and (held.seen.model, held.seen.digest) == (name, seen.digest):
+            return Chosen(held.agent, ScalingReason.MODEL_LOADED, _message("mounted", seen), held.seen)
+        return _taken(found.loaded, spec, seen, "mounted")
+
+    async def _published(self, spec: ScalingPolicySpec, name: str, published: LearnedModelSpec | str | None, held: Chosen | None) -> Chosen:
+        """What a LearnedModel asks for now; ArtifactRefused says why it cannot be had."""
+        usable = _usable(published, name, spec.agent.kind)
+        seen = AgentSeen(model=name, digest=usable.sha256, config_map=_config_map(usable))
+        if held is not None and held.seen is not None and (held.seen.model, held.seen.digest) == (name, seen.digest):
+            return Chosen(held.agent, ScalingReason.MODEL_LOADED, _message("LearnedModel", seen), held.seen)
+        try:
+            loaded = await self.feed.load(name)
+        except ApiError as error:
+            raise self._unreadable(name, error) from error
+        if loaded is None:
+            raise ArtifactRefused("Missing", f"LearnedModel {name} was changed while it was read")
+        return _taken(loaded, spec, seen, "LearnedModel")
+
+    async def _as_told(self, spec: ScalingPolicySpec, name: str, former: AgentSeen, held: Chosen | None) -> Chosen:
+        """The version of a status that no LearnedModel names any more: immutable ConfigMaps stay until somebody deletes them."""
+        published = _spec_of(spec.agent.kind, former)
+        if held is not None and held.seen is not None and (held.seen.model, held.seen.digest) == (name, former.digest):
+            return Chosen(held.agent, ScalingReason.MODEL_LOADED, _message("LearnedModel", held.seen), held.seen)
+        try:
+            loaded = await fetch_model(self._client, self.namespace, name, published, self._models_dir)
+        except ApiError as error:
+            raise self._unreadable(name, error) from error
+        return _taken(loaded, spec, former, "LearnedModel")
 
     async def _last_good(
         self, spec: ScalingPolicySpec, name: str, former: AgentSeen | None, held: Chosen | None, reason: ScalingReason, why: str
     ) -> Chosen:
-        """Of refused weights: held in this process, else found where the status says it was, else what ships."""
+        """What decides instead of refused weights: what is held in this process, else what the status names, else what ships."""
         if held is not None and held.seen is not None:
             whose = "last good version decides" if held.seen.model == name else "shipped weights decide"
             return Chosen(held.agent, reason, f"{why}; the {whose}, sha256 {held.seen.digest[:12]}", held.seen)
         if former is not None and former.config_map:
             try:
-                found = await self._taken(spec, name, _as_told(spec.agent.kind, former), held)
+                found = await self._as_told(spec, name, former, held)
             except ArtifactRefused:
                 pass
             else:
                 return Chosen(found.agent, reason, f"{why}; the last good version decides, sha256 {former.digest[:12]}", found.seen)
-        return _shipped(make_agent(spec.agent.kind, _attainment(spec)), reason, why)
+        return _standing_in(spec, held, reason, why)
 
-    async def _taken(self, spec: ScalingPolicySpec, name: str, published: LearnedModelSpec, held: Chosen | None) -> Chosen:
-        seen = AgentSeen(model=name, digest=published.sha256, config_map=_config_map(published))
-        message = f"LearnedModel {name}, sha256 {published.sha256[:12]}"
-        if held is not None and held.seen is not None and (held.seen.model, held.seen.digest) == (name, seen.digest):
-            return Chosen(held.agent, ScalingReason.MODEL_LOADED, message, held.seen)
-        now_s = self._clock.monotonic_s()
-        until_s, refusal = self._refused.get(published.artifact, (0.0, None))
-        if refusal is not None and until_s > now_s:
-            raise refusal
-        try:
-            parts = await fetch_parts(self._client, self.namespace, name, published, self._models_dir)
-            agent = await asyncio.to_thread(checked_agent, published, parts, name, _attainment(spec))
-        except ApiError as error:
-            if error.status != _FORBIDDEN:
-                raise
-            raise ArtifactRefused("Missing", f"{name}: the operator may not read ConfigMaps of namespace {self.namespace}") from error
-        except ArtifactRefused as error:
-            self._refused = {key: kept for key, kept in self._refused.items() if kept[0] > now_s} | {
-                published.artifact: (now_s + REFUSED_FOR_S, error)
-            }
-            raise
-        return Chosen(agent, ScalingReason.MODEL_LOADED, message, seen)
+    def _unreadable(self, name: str, error: ApiError) -> Exception:
+        if error.status != _FORBIDDEN:
+            return error
+        return ArtifactRefused("Missing", f"{name}: the operator may not read ConfigMaps of namespace {self.namespace}")
+
+
+def _takes_weights(kind: str) -> bool:
+    loader = loader_of(kind)
+    return loader is not None and loader.system == "scaling"
+
+
+def _mode(spec: ScalingPolicySpec) -> str:
+    """Recommend is Shadow under another name."""
+    return mode_of(spec.mode)
+
+
+def _message(where: str, seen: AgentSeen) -> str:
+    return f"{where} {seen.model}, sha256 {seen.digest[:12]}"
+
+
+def _taken(loaded: Loaded, spec: ScalingPolicySpec, seen: AgentSeen, where: str) -> Chosen:
+    agent = loaded.value.at(_attainment(spec))
+    return Chosen(agent, ScalingReason.MODEL_LOADED, _message(where, seen), seen)
 
 
 def _usable(published: LearnedModelSpec | str | None, name: str, kind: str) -> LearnedModelSpec:
@@ -188,14 +195,28 @@ def _shipped(agent: ScalingAgent, reason: ScalingReason, why: str) -> Chosen:
     return Chosen(agent, reason, f"{why}; the shipped weights decide, sha256 {digest[:12]}", AgentSeen(digest=digest))
 
 
-def _as_told(kind: str, former: AgentSeen) -> LearnedModelSpec:
-    """A version that no LearnedModel names any more: immutable ConfigMaps stay until somebody deletes them."""
+def _standing_in(spec: ScalingPolicySpec, held: Chosen | None, reason: ScalingReason, why: str) -> Chosen:
+    """What decides where named weights cannot: those that ship, held if they were; the rule for an agent of which none ship."""
+    kind = spec.agent.kind
+    if unshipped_model(kind):
+        ruled = held is not None and held.seen is None
+        agent = held.agent if held is not None and ruled else make_agent("rule", _attainment(spec))
+        return Chosen(agent, reason, f"{why}; the rule decides")
+    stood_in = held is not None and held.seen is not None and not held.seen.model
+    agent = held.agent if held is not None and stood_in else make_agent(kind, _attainment(spec))
+    return _shipped(agent, reason, why)
+
+
+def _spec_of(kind: str, former: AgentSeen) -> LearnedModelSpec:
+    """What a LearnedModel would have to say to mean the version of a status."""
     if not former.config_map:
         raise ArtifactRefused("Missing", f"nothing names the weights with sha256 {former.digest[:12]} any more")
-    schema = getattr(make_agent(kind), "moves").schema  # noqa: B009 - only learned agents come here
     try:
+        schema = moves_of(kind).schema
         weights = WeightsSource(config_map=ConfigMapSource(name=former.config_map))
         return LearnedModelSpec(policy=kind, weights=weights, sha256=former.digest, feature_schema=schema)
+    except KeyError:
+        raise ArtifactRefused("Missing", f"{kind} is of another package: its former weights cannot be found by a status") from None
     except ValidationError:  # anybody may have written that into a status
         raise ArtifactRefused("Missing", "what the status says of the former weights cannot be: neither a ConfigMap nor a digest") from None
 

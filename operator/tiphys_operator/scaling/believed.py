@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from tiphys_models.api.reasons import MaskReason
-from tiphys_models.api.scaling_status import Blocked, LimitsMemory, Remembered, ScalingMemory
+from tiphys_models.api.scaling_status import Blocked, LimitsMemory, RememberedValue, ScalingMemory
 
 BLOCKED_MAX_S = 1800.0
 """A move that failed waits for so long at most."""
@@ -33,6 +33,7 @@ def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
             "blocked": list(_blocked(memory.blocked, now_s)),
             # from the future, it would keep us from acting for ever
             "overridden": [at for at in memory.overridden if math.isfinite(at) and at <= now_s],
+            "comparison": memory.comparison if memory.comparison is not None and memory.comparison.sound else None,
         }
     )
 
@@ -56,17 +57,30 @@ def shifted(memory: ScalingMemory, by_s: float) -> ScalingMemory:
     )
 
 
+def resumed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
+    """The same memory for a process that has just begun: the newest wish lasted until now, for a status is written when it changes.
+
+    That holds a little longer than it need, never shorter.
+    """
+
+    def limits(found: LimitsMemory) -> LimitsMemory:
+        lasting = {name: [*marks[:-1], _at(marks[-1], now_s)] for name in ("lowest", "highest") if (marks := getattr(found, name))}
+        return found.model_copy(update=lasting)
+
+    return memory.model_copy(update={"replicas": limits(memory.replicas), "cpu": limits(memory.cpu)})
+
+
 def _limits(found: LimitsMemory, now_s: float) -> LimitsMemory:
     marks = {name: _marks(getattr(found, name), now_s) for name in ("lowest", "highest", "changes")}
     return found.model_copy(update=marks)
 
 
-def _marks(marks: Iterable[Remembered], now_s: float) -> list[Remembered]:
+def _marks(marks: Iterable[RememberedValue], now_s: float) -> list[RememberedValue]:
     # what claims to come is taken for what has just been: it holds for one window, as anything may
     return [m if m.at <= now_s else _at(m, now_s) for m in marks if math.isfinite(m.at) and abs(m.value) <= _VALUE_MAX]
 
 
-def _at(mark: Remembered, at_s: float) -> Remembered:
+def _at(mark: RememberedValue, at_s: float) -> RememberedValue:
     return mark.model_copy(update={"at": round(at_s, 3)})
 
 

@@ -1,4 +1,4 @@
-"""Who else scales the workload. One owner a dimension: whoever is there already keeps it, and we only recommend."""
+"""Conflicts with others that scale the workload. Each dimension has one owner: whoever is there already keeps it, and we only recommend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherScalers:
     """Autoscalers of the namespace, as the API server sends them."""
 
     hpas: Sequence[Mapping[str, Any]] = ()
@@ -31,7 +31,7 @@ class Others:
     scaled_objects: Sequence[Mapping[str, Any]] = ()
 
 
-def conflict(policy: ScalingSeen, others: Others, policies: Iterable[ScalingSeen], overridden: int, manager: str) -> Conflict | None:
+def conflict(policy: ScalingSeen, others: OtherScalers, policies: Iterable[ScalingSeen], overridden: int, manager: str) -> Conflict | None:
     """The first reason why this policy must not act; None if there is none."""
     spec = policy.spec
     if spec is None:

@@ -21,7 +21,7 @@ _ROUNDING = 1e-6
 
 
 def told_once(series: Sequence[Series], since_s: float) -> tuple[tuple[Series, ...], str]:
-    """Of series that are copies of each other the one that has grown most; and in words what looks like copies and differs.
+    """The series without copies: of several copies that which has grown most; and in words, series that look like copies but differ.
 
     Those that differ are all kept: too much is measured rather than too little.
     """
@@ -35,7 +35,7 @@ def told_once(series: Sequence[Series], since_s: float) -> tuple[tuple[Series, .
 
 
 def largest(gauges: Iterable[Series]) -> tuple[Series, ...]:
-    """Of gauges that are told more than once the one that says most."""
+    """One gauge of each group of copies: the one with the largest last value."""
     return tuple(max(group, key=lambda s: s.values[-1]) for group in _groups(gauges))
 
 

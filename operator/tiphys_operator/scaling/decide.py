@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_policy import CPU_STEP_MILLI, ScalingPolicySpec
 from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
-from tiphys_models.api.scaling_status import Window as SeenWindow
-from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.api.scaling_status import MeasuredWindow as SeenWindow
+from tiphys_models.base.quantity import rfc3339
 from tiphys_models.scaling.bounds import allowed_decision
 from tiphys_models.scaling.limits import Clamped, LimitReason, clamp
 from tiphys_models.scaling.protocol import ScalingAgent, decide
 from tiphys_models.scaling.state import Objective, ScalingDecision, ScalingState, Window
+from tiphys_models.seats.modes import Mode, mode_of
+from tiphys_models.seats.seat import Answered, Said, Seat
+from tiphys_models.seats.shares import Block, block_of
+from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.believed import BLOCKED_MAX_S
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.measured import Measured, request_cpu_ms
@@ -22,7 +26,7 @@ from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place, Room, room
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.shape import Shape, cpu_limits, history_of, memory_of, replica_limits, size_in_force, steps
-from tiphys_operator.scaling.workload import ScaledPod, Target
+from tiphys_operator.scaling.workload import Target
 
 BLOCKED_FIRST_S = 60.0
 _FORGOTTEN_S = 3600.0
@@ -45,6 +49,64 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """The question that agent and rule are asked alike: a state, and the limits that hold for either's answer."""
+
+    spec: ScalingPolicySpec
+    record: LastDecision
+    """What is written down already, as if the window came to nothing."""
+    here: Size
+    state: ScalingState
+    space: Room
+    memory: ScalingMemory
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One decider's answer, and what limits and masks leave of it."""
+
+    wanted: ScalingDecision
+    clamped: Size
+    applied: Size
+    memory: ScalingMemory
+    limits: tuple[LimitReason, ...]
+    """Reasons that limited replicas and CPU, as far as the policy scales them."""
+    masked: bool
+    """Whether something that was not possible kept it from growing, or from shrinking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciders:
+    """The agents that may decide a window."""
+
+    rule: ScalingAgent
+    agent: ScalingAgent | None = None
+    """The one that the spec names; None if that is the rule itself."""
+    barred: str = ""
+    """Why the agent may not decide; empty: it may."""
+
+    @property
+    def due(self) -> ScalingAgent:
+        """The agent that decides outside a control block."""
+        return self.rule if self.agent is None or self.barred else self.agent
+
+    def seat(self, mode: Mode) -> Seat[Question, Proposal]:
+        """The seat of both. A mode that changes nothing shows what the agent would do, so there the agent sits as in Active."""
+        agent, barred = self.agent, self.barred
+
+        def rule(question: Question) -> Said[Proposal]:
+            return propose(question, self.rule)
+
+        def learned(question: Question) -> Said[Proposal]:
+            if agent is None or barred:
+                return Said(None, agent.name if agent is not None else "", digest_of(agent), barred)
+            return propose(question, agent)
+
+        return Seat(rule, learned if agent is not None else None, "Canary" if mode == "Canary" else "Active")
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What to write down, and whether to act on it."""
 
@@ -52,7 +114,7 @@ class Outcome:
     memory: ScalingMemory
     window: Window | None
     limits: tuple[LimitReason, ...] = ()
-    """Of replicas and of CPU, as far as the policy scales them."""
+    """Reasons that limited replicas and CPU, as far as the policy scales them."""
     masked: bool = False
     """Whether something that was not possible kept it from growing, or from shrinking."""
     held: ScalingReason | None = None
@@ -60,23 +122,71 @@ class Outcome:
     missing: tuple[str, ...] = ()
     """What was not measured, in words."""
     state: ScalingState | None = None
-    """What the agent saw; None if it was not asked."""
-    action: str = ""
-    """A learned agent's, by name."""
+    """What was decided for; None if nobody was asked."""
+    answered: Answered[Proposal] | None = None
+    """The agent that decided, and what the other one would have done."""
+    block: Block | None = None
+    """The block of the canary that the decision lies in; None in other modes."""
 
     @property
     def changes(self) -> bool:
         """Whether something is to be done."""
         return self.decision.phase == DecisionPhase.INTENDED
 
+    @property
+    def action(self) -> str:
+        """A learned agent's, by name; empty where the rule decided."""
+        return self.answered.answer.wanted.action if self.answered is not None else ""
+
+    @property
+    def agreed(self) -> bool | None:
+        """Whether the other decider would have done the same; None if it has said nothing."""
+        if self.answered is None or self.answered.would is None:
+            return None
+        return self.answered.would.applied == self.answered.answer.applied
+
 
 def current_size(view: View) -> Size:
-    """What is there."""
+    """The size in force: replicas wanted by the workload, and CPU of its pods."""
     return Size(replicas=view.target.replicas, cpu_milli=size_in_force(view.pods, view.shape))
 
 
-def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, view: View, now_s: float) -> Outcome:
+def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, view: View, now_s: float) -> Outcome:
     """One decision; a window without information holds what is there."""
+    asked = _asked(policy, spec, deciders.due.name, view, now_s)
+    if isinstance(asked, Outcome):
+        return asked
+    mode, block = mode_of(spec.mode), block_at(policy, spec, now_s)
+    answered = deciders.seat(mode).answer(asked, obeys=block is None or block.obeys)
+    return _concluded(asked, answered, block, view, acts=spec.acts and view.conflict is None and not policy.paused)
+
+
+def block_at(policy: ScalingSeen, spec: ScalingPolicySpec, now_s: float) -> Block | None:
+    """The block of a canary's time; None outside mode Canary."""
+    canary, window_s = spec.canary, spec.interval_seconds
+    if canary is None:
+        return None
+    return block_of(policy.uid, now_s, canary.block_windows * window_s, canary.wash_out_windows * window_s, canary.percent)
+
+
+def propose(question: Question, agent: ScalingAgent) -> Said[Proposal]:
+    """One decider's wish within limits and masks."""
+    q = question
+    wanted = decide(agent, q.state)
+    clamped, memory, limits = clamped_size(q.spec, q.memory, q.here, wanted, q.now_s)
+    kept = allowed_decision(q.state, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
+    applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
+    masked = applied != clamped or _at_bound(applied, q.space)
+    return Said(Proposal(wanted, clamped, applied, memory, limits, masked), agent.name, digest_of(agent))
+
+
+def digest_of(agent: object) -> str:
+    """sha256 of an agent's weights; empty for rules."""
+    return str(getattr(agent, "digest", ""))
+
+
+def _asked(policy: ScalingSeen, spec: ScalingPolicySpec, by: str, view: View, now_s: float) -> Question | Outcome:
+    """The question of a window, or why it has none."""
     memory, here = _aged(policy.status.memory, now_s), current_size(view)
     windows = view.measured.windows
     window = windows[-1] if windows else None
@@ -84,7 +194,7 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
         number=next_number(policy.status.last_decision),
         at=rfc3339(now_s),
         phase=DecisionPhase.HELD,
-        agent=agent.name,
+        agent=by[:63],
         window=_shown(window),
         former=here,
         applied=here,
@@ -102,30 +212,38 @@ def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAg
     if state.stale:
         age_s = f"{now_s - window.at_s:.0f} s old" if window is not None else "missing"
         return _held(record, memory, window, ScalingReason.SAMPLES_STALE, f"the newest sample is {age_s}")
-    wanted = decide(agent, state)
-    clamped, memory, limits = clamped_size(spec, memory, here, wanted, now_s)
-    kept = allowed_decision(state, replace(wanted, replicas=clamped.replicas, cpu_m=clamped.cpu_milli))
-    applied = Size(replicas=kept.replicas, cpu_milli=kept.cpu_m)
-    masked = applied != clamped or _at_bound(applied, space)
-    decision = record.model_copy(
+    return Question(spec, record, here, state, space, memory, now_s)
+
+
+def _concluded(q: Question, answered: Answered[Proposal], block: Block | None, view: View, *, acts: bool) -> Outcome:
+    """What to write down of an answer, and whether to act on it."""
+    made, wanted = answered.answer, answered.answer.wanted
+    window = view.measured.windows[-1] if view.measured.windows else None
+    phase = DecisionPhase.RECOMMENDED if not acts else DecisionPhase.INTENDED if made.applied != q.here else DecisionPhase.DONE
+    memory = stepped(made.memory, q.here, made.applied, q.now_s) if acts else made.memory
+    decision = q.record.model_copy(
         update={
-            "phase": DecisionPhase.RECOMMENDED,
-            "state_digest": hashlib.sha256(repr(state).encode()).hexdigest()[:16],
-            "model_digest": str(getattr(agent, "digest", "")),
+            "phase": phase,
+            "agent": answered.by[:63],
+            "outcome": answered.outcome,
+            "outcome_reason": answered.reason[:63],
+            "group": answered.group,
+            "state_digest": hashlib.sha256(repr(q.state).encode()).hexdigest()[:16],
+            "model_digest": answered.digest,
             "wanted": Size(replicas=max(wanted.replicas, 0), cpu_milli=max(wanted.cpu_m, 0)),
-            "clamped": clamped,
-            "applied": applied,
+            "clamped": made.clamped,
+            "applied": made.applied,
+            "would": answered.would.applied if answered.would is not None else None,
             "values": [f"{name}={value:.4g}" for name, value in sorted(wanted.values.items(), key=lambda v: -v[1])][:_VALUES_MAX],
-            "masked": list(space.masked),
-            "reasons": [wanted.reason, *map(str, limits), *(["ByMask"] if masked else [])],
-            "message": _told(wanted, window, cpu_ms),
+            "masked": list(q.space.masked),
+            "reasons": [wanted.reason, *map(str, made.limits), *(["ByMask"] if made.masked else [])],
+            "message": _told(wanted, window, q.state.cpu_ms),
         }
     )
-    if spec.mode == "Active" and view.conflict is None and not policy.paused:
-        memory = stepped(memory, here, applied, now_s)
-        phase = DecisionPhase.INTENDED if applied != here else DecisionPhase.DONE
-        decision = decision.model_copy(update={"phase": phase})
-    return Outcome(decision, memory, window, limits, masked, missing=view.measured.partial, state=state, action=wanted.action)
+    return Outcome(
+        decision, memory, window, made.limits, made.masked,
+        missing=view.measured.partial, state=q.state, answered=answered, block=block,
+    )  # fmt: skip
 
 
 def next_number(last: LastDecision | None) -> int:
@@ -242,7 +360,7 @@ def milli_of(found: Clamped, here: Size) -> int:
 
 
 def stepped(memory: ScalingMemory, here: Size, applied: Size, now_s: float) -> ScalingMemory:
-    """With the steps that are about to be made, so that rates count them even if nobody lives to say they were."""
+    """The memory with the steps that are about to be made, so that rates count them even if the process dies before it can record them."""
     replicas = history_of(memory.replicas).changed(applied.replicas - here.replicas, now_s)
     cpu = history_of(memory.cpu).changed(steps(applied.cpu_milli) - steps(here.cpu_milli), now_s)
     return memory.model_copy(update={"replicas": memory_of(replicas), "cpu": memory_of(cpu)})

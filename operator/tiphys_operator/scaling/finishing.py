@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import LastDecision, ScalingMemory, Size
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.quantity import timestamp_s
-from tiphys_models.scaling.limits import History, Limits, rated
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.quantity import timestamp_s
+from tiphys_models.scaling.limits import Limits, WishHistory, rated
 from tiphys_operator.scaling.decide import View, current_size
 from tiphys_operator.scaling.room import Room, room
 from tiphys_operator.scaling.shape import cpu_limits, history_of, replica_limits, steps
@@ -23,7 +23,7 @@ _SAME_STEP_S = 2.0
 
 
 def too_old(intent: LastDecision, spec: ScalingPolicySpec, now_s: float, shift_s: float) -> bool:
-    """Whether it is not from the last two windows. `shift_s`: by how much the clock was set forward since it was written."""
+    """Whether the intent is not from the last two windows. `shift_s`: by how much the clock was set forward since it was written."""
     lives_s = INTENT_LIVES_WINDOWS * spec.interval_seconds
     try:
         age_s = now_s - (timestamp_s(intent.at) or 0.0) - shift_s
@@ -78,11 +78,11 @@ def _open(up: bool, down: bool, here: int, wanted: int) -> bool:
     return up if wanted > here else down
 
 
-def _in_rate(limits: Limits, history: History, here: int, wanted: int, now_s: float) -> bool:
+def _in_rate(limits: Limits, history: WishHistory, here: int, wanted: int, now_s: float) -> bool:
     return rated(limits, history, here, wanted, now_s) == wanted
 
 
-def _without(history: History, intent: LastDecision, step: int) -> History:
+def _without(history: WishHistory, intent: LastDecision, step: int) -> WishHistory:
     """Before this very step, which was entered when it was intended."""
     at_s = timestamp_s(intent.at) or 0.0
     own = next((m for m in reversed(history.changes) if m.value == step and abs(m.at_s - at_s) <= _SAME_STEP_S), None)

@@ -9,20 +9,22 @@ from typing import Any
 
 from tiphys_models.api.reasons import MaskReason
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.clock import Clock
+from tiphys_models.base.clock import Clock
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_operator.cluster.neighbours import OTHERS, Neighbours
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.scaling.conflicts import Others
+from tiphys_operator.runtime.writer import Writer
+from tiphys_operator.scaling.conflicts import OtherScalers
+from tiphys_operator.scaling.metrics import ScalingMetrics
 from tiphys_operator.scaling.resizing import SizePod
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.workload import Target, target_of
-from tiphys_operator.writer import Writer
 
 SCALING_MANAGER = "tiphys-scaling"
 """Field manager of scales and resizes, so that GitOps tools can leave these fields to us by name."""
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 REFUSALS = (403, 422)
-"""Of RBAC, admission or validation: trying again at once changes nothing."""
+"""Status codes of refusals by RBAC, admission or validation: trying again at once changes nothing."""
 _NOT_FOUND, _CONFLICT = 404, 409
 _NOT_SERVED_FOR_S = 60.0
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
@@ -31,35 +33,47 @@ _AGAIN_S = (0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.4)
 
 
 class Hands:
-    """For one holder of the Lease."""
+    """Reads and writes of scaling at the API server, for one holder of the Lease."""
 
-    def __init__(self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock) -> None:
-        self._client, self._writer, self._metrics, self._clock = client, writer, metrics, clock
+    def __init__(
+        self, client: KubeClient, writer: Writer, metrics: OperatorMetrics, clock: Clock, neighbours: Neighbours[Target] | None = None
+    ) -> None:
+        """`neighbours`: what watches tell, so that it is not asked for."""
+        self._client, self._writer, self._metrics, self._clock, self._neighbours = client, writer, metrics, clock, neighbours
+        self._asks = metrics.part(ScalingMetrics).asks
         self._not_served: dict[str, float] = {}
 
     async def target(self, namespace: str, kind: str, name: str) -> Target | None:
         """What is there now; None if it does not exist."""
+        known = self._neighbours
+        if known is not None and (target := known.workload(namespace, kind, name)) is not None:
+            return target
+        drops = known.drops(kind) if known is not None else 0
+        self._asks.labels("target").inc()
         try:
             workload = await self._client.get(_path(namespace, kind, name))
             self._metrics.objects.look(kind, workload)
-            return target_of(workload, kind)
+            target = target_of(workload, kind)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
+        if known is not None:
+            known.asked(kind, workload, drops)
+        return target
 
-    async def others(self, namespace: str) -> Others:
+    async def others(self, namespace: str) -> OtherScalers:
         """Everybody else's autoscalers of a namespace; kinds that are not installed have none."""
         hpas, vpas, scaled = await asyncio.gather(
-            self._list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
-            self._list(f"/apis/autoscaling.k8s.io/v1/namespaces/{namespace}/verticalpodautoscalers"),
-            self._list(f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"),
+            self._of_namespace("HorizontalPodAutoscaler", namespace, "others"),
+            self._of_namespace("VerticalPodAutoscaler", namespace, "others"),
+            self._of_namespace("ScaledObject", namespace, "others"),
         )
-        return Others(hpas, vpas, scaled)
+        return OtherScalers(hpas, vpas, scaled)
 
     async def quotas(self, namespace: str) -> list[dict[str, Any]]:
         """ResourceQuotas of a namespace."""
-        found = await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
+        found = await self._of_namespace("ResourceQuota", namespace, "quotas")
         for quota in found:
             self._metrics.objects.look("ResourceQuota", quota)
         return found
@@ -104,11 +118,19 @@ class Hands:
         if not dry_run:
             self._metrics.writes.labels("resize").inc()
 
-    async def _list(self, path: str) -> list[dict[str, Any]]:
+    async def _of_namespace(self, kind: str, namespace: str, about: str) -> list[dict[str, Any]]:
+        """What the watch tells of a namespace, else what a list of it does."""
+        if self._neighbours is not None and (found := self._neighbours.others(kind, namespace)) is not None:
+            return found
+        start, _, plural = OTHERS[kind].rpartition("/")
+        return await self._list(f"{start}/namespaces/{namespace}/{plural}", about)
+
+    async def _list(self, path: str, about: str) -> list[dict[str, Any]]:
         group = path.partition("/namespaces/")[0]
         now_s = self._clock.monotonic_s()
         if self._not_served.get(group, 0.0) > now_s:
             return []
+        self._asks.labels(about).inc()
         try:
             return [item async for page in self._client.pages(path) for item in page.get("items") or ()]
         except ApiError as error:
@@ -143,6 +165,15 @@ def _path(namespace: str, kind: str, name: str) -> str:
 def _alike(one: ScalingSeen, other: ScalingSeen) -> bool:
     """Whether a decision on the one is a decision on the other."""
     read = [
-        (p.uid, p.generation, p.paused, p.retry, p.deleting, p.status.last_decision, p.status.observed_generation) for p in (one, other)
+        (
+            p.uid,
+            p.generation,
+            p.paused,
+            p.retry,
+            p.deleting,
+            (p.stands or p.status).last_decision,
+            (p.stands or p.status).observed_generation,
+        )
+        for p in (one, other)
     ]
     return read[0] == read[1]

@@ -1,4 +1,4 @@
-"""Whose intent it is that stands in a status: signed with a key that only operators read, because whoever may write statuses may not scale.
+"""Signatures of intents in statuses, with a key that only operators read: whoever may write statuses may not scale.
 
 A status is data. An intent without our signature for this very object, spec, sizes and time is decided anew, and so is one of a process
 whose key is gone.
@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from tiphys_models.api.scaling_status import LastDecision
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 from tiphys_operator.scaling.metrics import IntentResult
 from tiphys_operator.scaling.seen import ScalingSeen
 

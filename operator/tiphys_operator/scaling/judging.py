@@ -12,19 +12,32 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tiphys_models.api.comparison_memory import ComparisonMemory
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import RolledBack, ScalingMemory, Size
-from tiphys_models.api.scaling_transition import Transition
 from tiphys_models.scaling.bounds import allowed, allowed_decision
 from tiphys_models.scaling.learned import LearnedAgent, combined
-from tiphys_models.scaling.moves import Look, Multiples
+from tiphys_models.scaling.moves import MoveView, Multiples
 from tiphys_models.scaling.protocol import ScalingAgent, decide
 from tiphys_models.scaling.reward import bill, late_with, pain, reward
 from tiphys_models.scaling.rules import Rule
 from tiphys_models.scaling.seen import seen_of
 from tiphys_models.scaling.settings import RULE
 from tiphys_models.scaling.state import ScalingState, Window
-from tiphys_operator.scaling.decide import Outcome, View, clamped_size, current_size, decide_window, stepped
+from tiphys_models.scaling.transition import Transition
+from tiphys_models.seats.blocks import MeasuredBlock
+from tiphys_models.seats.seat import Group
+from tiphys_operator.scaling.decide import (
+    Deciders,
+    Outcome,
+    View,
+    clamped_size,
+    current_size,
+    decide_window,
+    digest_of,
+    stepped,
+)
+from tiphys_operator.scaling.metrics import WORSE_THAN_RULE
 from tiphys_operator.scaling.seen import ScalingSeen
 
 _TOLERANCE = 1e-9
@@ -37,7 +50,7 @@ class Open:
 
     number: int
     state: ScalingState
-    look: Look
+    look: MoveView
     inputs: tuple[float, ...]
     possible: tuple[bool, ...]
     wanted: int
@@ -49,11 +62,14 @@ class Open:
     """What the agent's own decision came to."""
     raised: bool = False
     """Whether CPU grew before the window was over."""
+    group: Group = ""
+    """The canary's group in whose comparison the window counts; empty: in none."""
+    block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of it."""
+    """A decision whose window is over, with what that window cost and earned."""
 
     opened: Open
     at_s: float
@@ -64,7 +80,7 @@ class Settled:
 
 
 class Judge:
-    """Of one policy's spec and one agent's weights; a restart begins a new comparison, a rollback is kept in status."""
+    """The comparison for one policy's spec and one agent's weights; a restart begins a new one, a rollback is kept in status."""
 
     def __init__(self, encoder: LearnedAgent, windows: int) -> None:
         """`encoder`: the learned agent itself, or for a policy whose rule decides the one that could."""
@@ -72,9 +88,11 @@ class Judge:
         moves = encoder.moves
         self.rule = Rule(moves.rule if isinstance(moves, Multiples) else RULE)
         self.ahead: deque[float] = deque(maxlen=windows)
-        """By how much the agent's reward was better, by window."""
+        """The lead of the agent's reward over the rule's, by window."""
         self.broken = 0
         """Decisions whose window was not measured."""
+        self.settled: Settled | None = None
+        """What became of the decision before, if its window was measured."""
         self._open: Open | None = None
         self._beside: tuple[Size, ScalingMemory] | None = None
 
@@ -85,7 +103,7 @@ class Judge:
 
     def settle(self, view: View, spec: ScalingPolicySpec) -> Settled | None:
         """The decision before, if the window that just ended was the one it was for."""
-        opened, self._open = self._open, None
+        opened, self._open, self.settled = self._open, None, None
         windows = view.measured.windows
         if opened is None:
             return None
@@ -109,10 +127,11 @@ class Judge:
             demand_m = (window.arrived + _waiting(opened.state)) / window.length_s * opened.state.cpu_ms * self.rule.setting.headroom
             rule_late = late_with(_capacity_m(opened.rule_size), late, _capacity_m(own), demand_m)
             self.ahead.append(worth(own, late)[1] - worth(opened.rule_size, rule_late)[1])
-        return Settled(opened, window.at_s, here, cost, late, gained)
+        self.settled = Settled(opened, window.at_s, here, cost, late, gained)
+        return self.settled
 
-    def open(self, policy: ScalingSeen, spec: ScalingPolicySpec, outcome: Outcome, *, acts: bool) -> None:
-        """A decision was made: its window begins."""
+    def open(self, policy: ScalingSeen, spec: ScalingPolicySpec, outcome: Outcome, *, acts: bool, counted: Group = "") -> None:
+        """A decision was made: its window begins. `counted`: the canary's group in whose comparison the window counts."""
         state = outcome.state
         if state is None:
             self._beside = None
@@ -144,6 +163,8 @@ class Judge:
             acts=acts,
             rule_size=applied,
             own_size=decision.applied,
+            group=counted,
+            block=outcome.block.number if outcome.block is not None else 0,
         )
 
     def hindered(self) -> None:
@@ -159,7 +180,7 @@ class Judge:
             self._open = replace(self._open, raised=True)
 
     def transition(self, settled: Settled, key: str) -> Transition | None:
-        """For the trainer: from the settled decision to the state that was decided for next; None if there is none."""
+        """What the trainer learns from: the settled decision and the state of the one after it; None if there is no such state."""
         opened, after = settled.opened, self._open
         if opened.raised:
             self.broken += 1
@@ -189,7 +210,7 @@ class Judge:
         )
 
     def _nearest(self, opened: Open, here: Size) -> tuple[int, float]:
-        """Which action would have come closest to what was there: limits, masks, refusals and other hands have had their say."""
+        """The action that would have come closest to the size in force: limits, masks, refusals and other writers may have changed it."""
         moves = self.encoder.moves
         taken = [allowed(opened.look.seen, moves.take(opened.look, np.array([action]))) for action in range(len(moves.actions))]
         had = max(_capacity_m(here), 1.0)
@@ -199,32 +220,76 @@ class Judge:
 
 
 def judge_of(agent: ScalingAgent, spec: ScalingPolicySpec) -> Judge | None:
-    """For a learned agent; for a policy whose rule decides while its windows are collected, so that they can teach the shipped one."""
+    """The judge of a learned agent; where windows are collected or a canary compares, one with the shipped agent's prices; else None."""
     if isinstance(agent, LearnedAgent):
         return Judge(agent, spec.agent.rollback.windows)
-    return Judge(combined(spec.objective.attainment_percent / 100), 1) if spec.agent.learning == "Collect" else None
+    priced = spec.agent.learning == "Collect" or spec.mode == "Canary"
+    return Judge(combined(spec.objective.attainment_percent / 100), 1) if priced else None
 
 
 def judged_window(
     policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, judge: Judge | None, view: View, now_s: float
 ) -> tuple[Outcome, Transition | None]:
-    """One decision by the agent, or by the rule once the agent has been worse; and what the last window taught, if it is collected."""
+    """One decision by agent or rule, as mode, group and a rollback say; and what the last window taught, if it is collected."""
     if judge is None:
-        return decide_window(_with(policy, None), spec, agent, view, now_s), None
+        return decide_window(_with(policy, None), spec, deciders_of(agent, None), view, now_s), None
     settled, learned = judge.settle(view, spec), agent is judge.encoder
-    back = policy.status.memory.rolled_back if learned else None
+    back = _standing(policy, spec, judge, now_s) if learned else None
+    policy = _compared(_with(policy, back), spec, agent, settled, now_s)
+    outcome = decide_window(policy, spec, deciders_of(agent, judge, WORSE_THAN_RULE if back is not None else ""), view, now_s)
+    free = spec.acts and view.conflict is None and not policy.paused
+    acts = learned and free and outcome.answered is not None and outcome.answered.outcome == "learned"
+    judge.open(policy, spec, outcome, acts=acts, counted=_counted_group(outcome) if free else "")
+    return _with_answer(outcome), judge.transition(
+        settled, policy.key
+    ) if settled is not None and spec.agent.learning == "Collect" else None
+
+
+def deciders_of(agent: ScalingAgent, judge: Judge | None, barred: str = "") -> Deciders:
+    """Agent and rule; where the spec names the rule itself, it is alone."""
+    if isinstance(agent, Rule):
+        return Deciders(agent)
+    return Deciders(judge.rule if judge is not None else Rule(RULE), agent, barred)
+
+
+def _counted_group(outcome: Outcome) -> Group:
+    """The canary's group in whose comparison the coming window counts; empty: it washes the former group out, or nobody was asked."""
+    if outcome.answered is None or outcome.block is None or outcome.block.washing:
+        return ""
+    return outcome.answered.group
+
+
+def _compared(policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, settled: Settled | None, now_s: float) -> ScalingSeen:
+    """The policy with what the last window says of its group."""
+    if spec.canary is None:
+        return policy
+    former = policy.status.memory.comparison or ComparisonMemory()
+    comparison = former.of(f"{policy.generation} {agent.name} {digest_of(agent)}"[:512], now_s)
+    if settled is not None:
+        # also a window whose step was refused: it is what the group came to
+        found = MeasuredBlock(1, settled.reward, settled.cost, settled.late)
+        comparison = comparison.ended(settled.opened.group, settled.opened.block, found)
+    memory = policy.status.memory.model_copy(update={"comparison": comparison})
+    return replace(policy, status=policy.status.model_copy(update={"memory": memory}))
+
+
+def _with_answer(outcome: Outcome) -> Outcome:
+    """The outcome, its answer counted in the comparison."""
+    answered, comparison = outcome.answered, outcome.memory.comparison
+    if answered is None or not answered.group or comparison is None:
+        return outcome
+    return replace(outcome, memory=outcome.memory.model_copy(update={"comparison": comparison.answered(answered, same=outcome.agreed)}))
+
+
+def _standing(policy: ScalingSeen, spec: ScalingPolicySpec, judge: Judge, now_s: float) -> RolledBack | None:
+    """The rollback in force: one that stands in the status, or a new one; None if the agent may decide."""
+    back = policy.status.memory.rolled_back
     if back is not None:  # not before it stands in the status: a write that fails must not cost the evidence
         judge.ahead.clear()
-        if (back.digest, back.retry) != (judge.encoder.digest, policy.retry):
-            back = None
+        if (back.digest, back.retry) == (judge.encoder.digest, policy.retry):
+            return back
     margin = spec.agent.rollback.margin_percent / 100
-    if learned and back is None and judge.mean_ahead < -margin:
-        back = _rolled_back(policy, spec, judge, now_s)
-    policy = _with(policy, back)
-    outcome = decide_window(policy, spec, judge.rule if back is not None else agent, view, now_s)
-    acts = learned and back is None and spec.mode == "Active" and view.conflict is None and not policy.paused
-    judge.open(policy, spec, outcome, acts=acts)
-    return outcome, judge.transition(settled, policy.key) if settled is not None and spec.agent.learning == "Collect" else None
+    return _rolled_back(policy, spec, judge, now_s) if judge.mean_ahead < -margin else None
 
 
 def _rolled_back(policy: ScalingSeen, spec: ScalingPolicySpec, judge: Judge, now_s: float) -> RolledBack:

@@ -1,4 +1,4 @@
-"""From raw samples to windows: what arrived, how much of it was late, what CPU it took. Missing is never zero."""
+"""Windows made from raw samples: what arrived, how much of it was late, what CPU it took. Missing is never zero."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Readings:
     buckets: tuple[Series, ...]
     in_flight: tuple[Series, ...] = ()
     used: tuple[Series, ...] = ()
-    """container_cpu_usage_seconds_total."""
+    """The series of `container_cpu_usage_seconds_total`."""
     throttled: tuple[Series, ...] = ()
     periods: tuple[Series, ...] = ()
     up: tuple[Series, ...] = ()
@@ -37,7 +37,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How to read them."""
+    """The facts that turn readings into windows: the objective, the window's length, and the pods."""
 
     target_s: float
     percentile: float
@@ -47,7 +47,7 @@ class Scope:
     born: Mapping[str, float | None] = field(default_factory=dict)
     """When each running pod started, by name."""
     running: Running | None = None
-    """More about them."""
+    """More facts about the running pods than `born`; None: there are no others."""
 
     @property
     def pods(self) -> Running:
@@ -60,7 +60,7 @@ class Measured:
     """Windows, or why there are none."""
 
     windows: tuple[Window, ...] = ()
-    """Oldest first."""
+    """The windows, oldest first."""
     problem: ScalingReason | None = None
     message: str = ""
     silent: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Measured:
     doubts: tuple[str, ...] = ()
     """What else says that the newest window is not the whole of it."""
     presence: Presence = field(default_factory=Presence)
-    """For the next window."""
+    """What this window was told by which pods, to be compared with the next one."""
 
     @property
     def partial(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def measure(readings: Readings, scope: Scope, count: int, former: Presence | Non
 
 
 def believed(window: Window, former_rate: float | None, max_fall: float) -> Window:
-    """As if no more than this share of the load of the last complete window were gone: more is believed once a second window tells it."""
+    """The window with at most this share of the last complete window's load gone: a greater fall counts once a second window tells it."""
     least = 0.0 if former_rate is None else former_rate * (1 - max_fall) * window.length_s
     return window if window.arrived >= least else replace(window, arrived=least)
 
@@ -131,7 +131,7 @@ def _cut_off(buckets: Sequence[Series], scope: Scope, edge: float, end_s: float)
 
 
 def _without_cpu(used: Sequence[Series], scope: Scope, begin_s: float, end_s: float) -> str:
-    """Pods whose CPU nobody tells while that of others is told."""
+    """Names of pods whose CPU is not reported while that of others is."""
     if not used:
         return ""
     told = {s.labels.get("pod", "") for s in used if s.times_s[-1] > end_s - max(scope.length_s, _KUBELET_S)}

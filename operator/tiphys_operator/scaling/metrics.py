@@ -13,7 +13,10 @@ from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingMode
 from tiphys_models.api.scaling_status import LastDecision
 from tiphys_models.scaling.limits import LimitReason
+from tiphys_models.seats.metrics import SeatMetrics
 
+WORSE_THAN_RULE = "worse-than-rule"
+"""Why the rule decides for an agent that was rolled back: in `status.lastDecision.outcomeReason`, and a label."""
 MODES = (*get_args(ScalingMode), "Invalid")
 READY = ("True", "False", "Unknown")
 DIMENSIONS = ("replicas", "cpu")
@@ -51,7 +54,7 @@ class RaiseResult(StrEnum):
 
     DONE = "done"
     HINDERED = "hindered"
-    """By bounds, limits or masks, by admission, or because somebody else scales the workload now."""
+    """A raise prevented by bounds, limits or masks, by admission, or because somebody else scales the workload now."""
 
 
 class IntentResult(StrEnum):
@@ -59,9 +62,9 @@ class IntentResult(StrEnum):
 
     FINISHED = "finished"
     UNSIGNED = "unsigned"
-    """Written by a version before signatures, or by somebody else."""
+    """An intent without a signature: written by an older version, or by somebody else."""
     NOT_OURS = "not-ours"
-    """Signed for something else, or with a key that is not known."""
+    """An intent signed for something else, or with a key that is not known."""
     OLD = "too-old"
     NOT_ALLOWED = "not-allowed-now"
     """Ours, and beyond what bounds, rates or masks allow now."""
@@ -100,7 +103,9 @@ class ScalingMetrics:
             registry=r,
         )
         self.intents = Counter(f"{p}_intents", "Intents found in statuses by what became of them.", ["result"], registry=r)
+        self.asks = Counter(f"{p}_asks", "Requests for what no watch told a window.", ["about"], registry=r)
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
+        self.seat = SeatMetrics("operator", "scaling", (WORSE_THAN_RULE,), "what windows lost (minus their reward)", r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)
         for hold in HOLDS:
@@ -122,6 +127,8 @@ class ScalingMetrics:
             self.transitions.labels(result)
         for intent in IntentResult:
             self.intents.labels(intent)
+        for about in ("target", "others", "quotas"):
+            self.asks.labels(about)
         for error in ScalingError:
             self.errors.labels(error)
         self.count((), ())

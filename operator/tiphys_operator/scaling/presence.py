@@ -1,4 +1,4 @@
-"""Who should have told of a window, and did not. Pure: what must be remembered between two windows goes in and comes out."""
+"""Pods that should have reported a window and did not. Pure: what must be remembered between two windows goes in and comes out."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What earlier windows were told of."""
+    """The reporters that earlier windows had."""
 
     lives: frozenset[str] = frozenset()
-    """Pods that were heard."""
+    """Pods that delivered samples."""
     nameless: int = 0
-    """Reporters nobody can tell a pod of, while `ready` ran."""
+    """The number of reporters that no pod can be named for, while `ready` ran."""
     ready: frozenset[str] = frozenset()
     settled: int = 0
     """Windows for which `ready` has been the same."""
@@ -65,7 +65,7 @@ class Heard:
 
 
 def reporter(series: Series, running: Running, pod_label: str) -> str:
-    """The pod that told a series, or else what tells it from other reporters."""
+    """The pod that reported a series, or else what distinguishes it from other reporters."""
     labels = series.labels
     if pod_label:
         return labels.get(pod_label, "")
@@ -109,7 +109,7 @@ def lacks(series: Series, begin_s: float, end_s: float) -> float | None:
 
 
 def heard(buckets: Iterable[Series], running: Running, pod_label: str, begin_s: float, end_s: float) -> Heard:
-    """Who told of the whole window; of pods that began within it nobody expects that."""
+    """The reporters of the whole window; pods that began within it are not expected to report it."""
     shares: dict[str, float] = {}
     for s in buckets:
         if (share := lacks(s, begin_s, end_s)) is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tiphys_models.api.reasons import DecisionPhase, MaskReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
-from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.base.quantity import rfc3339
 from tiphys_models.scaling.limits import clamp
 from tiphys_models.scaling.settings import RULE
 from tiphys_operator.scaling.decide import Outcome, View, current_size, milli_of, next_number, stepped
@@ -24,9 +24,9 @@ from tiphys_operator.scaling.series import Series
 from tiphys_operator.scaling.shape import cpu_limits, history_of, size_in_force, steps
 
 RAISED = "Backlog"
-"""In `status.lastDecision.reasons`: a raise between two windows."""
+"""The value in `status.lastDecision.reasons` for a raise between two windows."""
 RAISE = "raise"
-"""In `status.lastDecision.agent`: nobody's decision, whoever decides the windows."""
+"""The value in `status.lastDecision.agent` for a raise: no agent decided it, whichever decides the windows."""
 LOOKS_A_WINDOW = 5
 LEAST_LOOK_S = 1.0
 
@@ -50,7 +50,7 @@ def look_every_s(spec: ScalingPolicySpec) -> float:
 def glimpse(
     completed: Sequence[Series], in_flight: Sequence[Series], pod_label: str, running: Collection[str], after_s: float
 ) -> Glimpse | None:
-    """Of the pods that run; None if no sample is newer than the last window's end, or nothing can be told from them."""
+    """The newest samples of the running pods; None if none is newer than the last window's end, or nothing can be told from them."""
 
     def fresh(series: Sequence[Series]) -> list[Series]:
         mine = [s for s in series if not pod_label or s.labels.get(pod_label) in running]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiphys_models.api.routing import PROTECTED_NAMESPACES
+from tiphys_operator.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,8 @@ class Reach:
         if self.allowed and namespace not in self.allowed:
             return f"{namespace} is not among operator.scaling.namespaces of the release"
         return None
+
+
+def reach_of(settings: Settings) -> Reach:
+    """The reach that the release's settings allow."""
+    return Reach(settings.namespace, settings.scaling_namespaces, settings.scaling_excluded_namespaces)

@@ -7,22 +7,24 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
-from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient, Turn, Turns
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.prometheus import AnswerTooLarge, PrometheusClient, QueryTurns, Turn
 from tiphys_models.scaling.seen import HISTORY, RECENT
 from tiphys_models.scaling.state import Window
+from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.copies import largest, told_once
 from tiphys_operator.scaling.measured import Measured, Readings, Scope, believed, measure
 from tiphys_operator.scaling.presence import Presence, Running
 from tiphys_operator.scaling.raising import Glimpse, glimpse
 from tiphys_operator.scaling.series import Series, parse_matrix, warnings_of
-from tiphys_operator.scaling.sources import Source, source_of
-from tiphys_operator.scaling.workload import ScaledPod
+from tiphys_operator.scaling.sources import CPU_COUNTERS, SeriesSource, source_of
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +33,28 @@ _SCRAPE_S = 15.0
 _REMEMBERED_WINDOWS = 2
 _LOOK_BACK_S = 2.2 * _SCRAPE_S
 """Two samples, however rare."""
+FIRSTS_AT_ONCE = 6
+"""A policy's first question goes back for all recent windows: ten times as much as each later one."""
+_FEW = 64
+"""Series that are worked off at once: a thread takes longer to begin."""
+T = TypeVar("T")
 
 
 class WindowReader:
-    """Of one policy's generation."""
+    """Windows of one policy, for one generation of its spec."""
 
-    def __init__(self, spec: ScalingPolicySpec, namespace: str, container: str, turns: Turns | None = None) -> None:
-        """`turns`: shared by all policies, so that the long answers of few of them are in memory at once."""
-        self._turns = turns or Turns()
+    def __init__(
+        self,
+        spec: ScalingPolicySpec,
+        namespace: str,
+        container: str,
+        turns: QueryTurns | None = None,
+        firsts: asyncio.Semaphore | None = None,
+    ) -> None:
+        """`turns` and `firsts` are shared by all policies, so that long answers, and first ones, of few of them are in memory at once."""
+        self._turns, self._firsts = turns or QueryTurns(), firsts or asyncio.Semaphore(FIRSTS_AT_ONCE)
         self._spec, self._namespace, self._container = spec, namespace, container
-        self._source: Source = source_of(spec.objective.metrics, spec.target_ref, namespace)
+        self._source: SeriesSource = source_of(spec.objective.metrics, spec.target_ref, namespace)
         self._windows: deque[Window] = deque(maxlen=RECENT)
         self._rates: deque[float] = deque(maxlen=HISTORY)
         self._names: dict[str, float] = {}
@@ -66,15 +80,15 @@ class WindowReader:
         self._addresses = {address: name for address, name in self._addresses.items() if name in self._names}
         if not self._names:
             return Measured(problem=ScalingReason.SERIES_MISSING, message="there is no pod")
-        async with self._turns.turn() as turn:
+        async with self._turns.turn() as turn, self._firsts if not self._windows else contextlib.nullcontext():
             try:
                 count, readings = await self._recent(prometheus, length_s, turn)
             except AnswerTooLarge as error:
                 return Measured(tuple(self._windows), ScalingReason.ANSWER_TOO_LARGE, str(error)[:300])
             except Unavailable as error:
                 return Measured(tuple(self._windows), ScalingReason.PROMETHEUS_UNREACHABLE, str(error)[:300])
-            # of thousands of series: a thread keeps the loop free for the other policies
-            found = await asyncio.to_thread(measure, readings, self._scope(pods, length_s), count, self._presence)
+            work = partial(measure, readings, self._scope(pods, length_s), count, self._presence)
+            found = await _worked_off(work, len(readings.buckets) * count)
             del readings
         if not self._windows and found.windows:
             self._rates.extend(await self._past(prometheus, found.windows[0].at_s, length_s))
@@ -83,7 +97,7 @@ class WindowReader:
         return replace(found, windows=tuple(self._windows))
 
     async def _recent(self, prometheus: PrometheusClient, length_s: float, turn: Turn) -> tuple[int, Readings]:
-        """Of how many windows, and what was told of them: at first of many, if that is not too much."""
+        """A number of windows and the samples for it: many at the first read, unless the answer is too large, then one at a time."""
         names = sorted(self._names)
         if not self._windows:
             with contextlib.suppress(AnswerTooLarge):
@@ -159,22 +173,29 @@ class WindowReader:
         queries: Mapping[str, str] = {
             "buckets": source.buckets(names, span_s),
             "in_flight": source.flight(names, span_s),
-            "used": source.cpu("container_cpu_usage_seconds_total", names, box, span_s),
-            "throttled": source.cpu("container_cpu_cfs_throttled_periods_total", names, box, span_s),
+            "cpu": source.cpu(names, box, span_s),
             "up": source.up(names, span_s),
-            "periods": source.cpu("container_cpu_cfs_periods_total", names, box, span_s),
         }
         asked = {part: query for part, query in queries.items() if query}
         answers = await asyncio.gather(*(self._series(prometheus, query, turn) for query in asked.values()))
         warnings = dict.fromkeys(text for _, told in answers for text in told)
-        return Readings(**dict(zip(asked, (series for series, _ in answers), strict=True)), warnings=tuple(warnings))
+        found = dict(zip(asked, (series for series, _ in answers), strict=True))
+        used, throttled, periods = (tuple(s for s in found["cpu"] if s.labels.get("__name__") == name) for name in CPU_COUNTERS)
+        return Readings(
+            found["buckets"], found.get("in_flight", ()), used, throttled, periods, found.get("up", ()), warnings=tuple(warnings)
+        )
 
     async def _series(
         self, prometheus: PrometheusClient, query: str, turn: Turn | None = None
     ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-        """With what Prometheus says of the answer."""
+        """The series that answer the query, and Prometheus' own warnings about the answer."""
         answer = await prometheus.ranges(query, self._namespace, turn)
         try:
-            return tuple(await asyncio.to_thread(parse_matrix, answer)), warnings_of(answer)
+            return tuple(await _worked_off(partial(parse_matrix, answer), len(answer["data"]["result"]))), warnings_of(answer)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(f"Prometheus sent something that is no range of samples: {error!r}") from error
+
+
+async def _worked_off(work: Callable[[], T], series: int) -> T:
+    """What work on so many series comes to: on many in a thread, which keeps the loop free for the other policies."""
+    return work() if series <= _FEW else await asyncio.to_thread(work)

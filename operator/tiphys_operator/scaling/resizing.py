@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tiphys_models.api.reasons import MaskReason
 from tiphys_models.api.scaling_status import PodSizes
+from tiphys_operator.cluster.scaled import ContainerCpu, Resize, ScaledPod
 from tiphys_operator.scaling.shape import Shape
-from tiphys_operator.scaling.workload import ContainerCpu, Resize, ScaledPod
 
 DEFERRED_MAX_S = 300.0
-"""As long as VPA waits for a node to get room."""
+"""The longest wait for a node to get room; the vertical pod autoscaler (VPA) waits as long."""
 IN_PROGRESS_MAX_S = 3600.0
 
 
@@ -27,7 +27,7 @@ class SizePod:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """For all pods of a workload."""
+    """What is to be resized among all pods of a workload, and what was found on the way."""
 
     changes: tuple[SizePod, ...]
     counts: PodSizes

@@ -11,13 +11,15 @@ from typing import Any
 from tiphys_models.api.reasons import MaskReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import Blocked
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.quantity import quantity
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.quantity import quantity
 from tiphys_models.scaling.state import Bounds, Mask, Window
+from tiphys_operator.cluster.live import LiveNode
+from tiphys_operator.cluster.scaled import Resize, ScaledPod
 from tiphys_operator.scaling.conflicts import part
 from tiphys_operator.scaling.resizing import stuck
 from tiphys_operator.scaling.shape import Shape
-from tiphys_operator.scaling.workload import NodeRoom, Resize, ScaledPod, Target
+from tiphys_operator.scaling.workload import Target
 
 _MILLI = 1000.0
 _QUOTA_NAMES: Mapping[str, tuple[str, float]] = {
@@ -34,7 +36,7 @@ _QUOTA_NAMES: Mapping[str, tuple[str, float]] = {
 class Place:
     """What surrounds a workload."""
 
-    nodes: Mapping[str, NodeRoom]
+    nodes: Mapping[str, LiveNode]
     used_m: Mapping[str, int]
     """CPU that all pods on a node ask for."""
     quotas: Sequence[Mapping[str, Any]] = ()
@@ -42,12 +44,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """For one decision."""
+    """What one decision may do: bounds, and moves that must wait."""
 
     bounds: Bounds
     mask: Mask
     masked: tuple[str, ...]
-    """Each `move: reason`."""
+    """The moves that must wait, each as `move: reason`."""
 
 
 def room(

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tiphys_models.domain.clock import Clock
-from tiphys_operator.pace import SoonAgain, again_in_s
+from tiphys_models.base.clock import Clock
+from tiphys_operator.runtime.pace import SoonAgain, again_in_s
 
 LEAST_BETWEEN_S = 1.0
 """Between two windows of one policy, however often its spec is edited."""
@@ -26,11 +26,11 @@ class _Turn:
     look_s: float = math.inf
     failures: int = 0
     not_before_s: float = -math.inf
-    """Until then somebody asked to be left alone."""
+    """The time before which the server that failed asked not to be called again."""
 
 
 class Schedule:
-    """All policies by uid."""
+    """The times of all policies, by uid."""
 
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self._clock, self._rng, self._soon = clock, rng, SoonAgain(clock)
@@ -44,15 +44,15 @@ class Schedule:
         self._turns[uid].interval_s = interval_s
 
     def knows(self, uid: str) -> bool:
-        """Whether it is expected."""
+        """Whether windows of this policy are scheduled."""
         return uid in self._turns
 
     def forget(self, uid: str) -> None:
-        """It is gone."""
+        """The policy is gone and has no more windows."""
         self._turns.pop(uid, None)
 
     def uids(self) -> set[str]:
-        """All that are expected."""
+        """Uids of all policies with scheduled windows."""
         return set(self._turns)
 
     def changed(self, uid: str) -> None:
@@ -61,12 +61,12 @@ class Schedule:
             turn.due_s = max(self._clock.monotonic_s(), turn.began_s + LEAST_BETWEEN_S)
 
     def due(self) -> list[str]:
-        """Whose window should begin now, the latest first."""
+        """Policies whose window should begin now, the longest overdue first."""
         now_s = self._clock.monotonic_s()
         return sorted((uid for uid, turn in self._turns.items() if turn.due_s <= now_s), key=lambda uid: self._turns[uid].due_s)
 
     def looks_due(self) -> list[str]:
-        """Who should be looked at now, between windows."""
+        """Policies whose look between two windows is due now."""
         now_s = self._clock.monotonic_s()
         return [uid for uid, turn in self._turns.items() if turn.look_s <= now_s]
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from tiphys_models.api import scaling_policy
 from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION, RETRY_ANNOTATION, ScalingPolicySpec, parse_scaling
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_models.domain.quantity import timestamp_s
-from tiphys_operator.parsed import generation_of, spec_or_problem, status_or_empty
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.quantity import timestamp_s
+from tiphys_models.kube.objects import generation_of, spec_or_problem, status_or_empty
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingSeen:
-    """One object."""
+    """One ScalingPolicy as plain data."""
 
     kind: ClassVar[str] = scaling_policy.KIND
     plural: ClassVar[str] = scaling_policy.PLURAL
@@ -36,15 +36,17 @@ class ScalingSeen:
     retry: str = ""
     """Value of the annotation that gives an agent another chance."""
     deleting: bool = False
+    stands: ScalingPolicyStatus | None = None
+    """What stands in the object where `status` is newer than that; None: the same."""
 
     @property
     def key(self) -> str:
-        """namespace/name."""
+        """The object's key, `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 def scaling_seen(obj: Mapping[str, Any]) -> ScalingSeen:
-    """From the object as the API server sends it."""
+    """The ScalingPolicy as the API server sends it, as plain data."""
     metadata = obj["metadata"]
     annotations = metadata.get("annotations") or {}
     spec, invalid = spec_or_problem(obj, parse_scaling)

@@ -11,7 +11,7 @@ _RARE = 1.5
 """Samples further apart than so many windows are rare."""
 _BORN_SLACK_S = 2.0
 _LARGEST = 1e15
-"""More requests or seconds were never counted: their sums would leave what a status can hold."""
+"""The largest value believed: more requests or seconds were never counted, and their sums would leave what a status can hold."""
 _TOLD, _TOLD_CHARS = 3, 120
 
 
@@ -21,12 +21,12 @@ class Series:
 
     labels: Mapping[str, str]
     times_s: tuple[float, ...]
-    """Rising, never empty."""
+    """Times of the samples, rising; never empty."""
     values: tuple[float, ...]
 
     @property
     def usable(self) -> bool:
-        """Whether it can be a counter or a gauge of requests."""
+        """Whether the values can be those of a counter or a gauge of requests."""
         return all(0 <= v <= _LARGEST for v in self.values)
 
     def at(self, time_s: float) -> float | None:
@@ -78,7 +78,7 @@ def warnings_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def parse_matrix(answer: Mapping[str, Any]) -> list[Series]:
-    """Of /api/v1/query with a range selector; raises KeyError, TypeError or ValueError for anything else."""
+    """The series in an answer of /api/v1/query with a range selector; raises KeyError, TypeError or ValueError for anything else."""
     data = answer["data"]
     if answer["status"] != "success" or data["resultType"] != "matrix":
         raise ValueError(f"status {answer['status']!r}, type {data.get('resultType')!r}")

@@ -7,14 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tiphys_models.api.scaling_policy import CPU_STEP_MILLI, Horizontal, ScalingRules, Vertical
-from tiphys_models.api.scaling_status import LimitsMemory, Remembered
-from tiphys_models.scaling.limits import Direction, History, Limits, Mark, Rate
-from tiphys_operator.scaling.workload import ScaledPod, Target
-
-_UP_PODS = Direction(0.0, (Rate("Units", 4, 15.0), Rate("Percent", 100, 15.0)))
-_DOWN_PODS = Direction(300.0, (Rate("Percent", 100, 15.0),))
-_UP_CPU = Direction(0.0, (Rate("Percent", 900, 15.0),), tolerance=0.07)
-_DOWN_CPU = Direction(30.0, (Rate("Percent", 50, 15.0),), tolerance=0.07)
+from tiphys_models.api.scaling_status import LimitsMemory, RememberedValue
+from tiphys_models.scaling.limits import DOWN_CPU, DOWN_PODS, UP_CPU, UP_PODS, Direction, Limits, Mark, Rate, WishHistory
+from tiphys_operator.cluster.scaled import ScaledPod
+from tiphys_operator.scaling.workload import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +19,18 @@ class Shape:
 
     container: str
     limit_m: int
-    """In the template."""
+    """The CPU limit in the template."""
     request_m: int
 
     def request(self, limit_m: int) -> int:
-        """For a limit. Never equal to it unless it is in the template: the pod's QoS class must not change."""
+        """The CPU request for a limit. They are equal only if the template's are: the pod's QoS class must not change."""
         if self.request_m >= self.limit_m:
             return limit_m
         return max(1, min(limit_m - 1, limit_m * self.request_m // self.limit_m))
 
 
 def shape_of(target: Target, vertical: Vertical | None) -> Shape | str:
-    """Of the target's template, or why there is none."""
+    """The CPU shape of the target's template, or the reason why there is none."""
     container = vertical.container if vertical is not None else None
     found = target.container(container)
     if found is None:
@@ -58,38 +54,38 @@ def steps(cpu_m: int) -> int:
 
 
 def replica_limits(horizontal: Horizontal) -> Limits:
-    """In pods."""
+    """The policy's limits on replicas, in pods."""
     behavior = horizontal.behavior
     return Limits(
         horizontal.min_replicas,
         horizontal.max_replicas,
-        _direction(behavior.scale_up, _UP_PODS, 1),
-        _direction(behavior.scale_down, _DOWN_PODS, 1),
+        _direction(behavior.scale_up, UP_PODS, 1),
+        _direction(behavior.scale_down, DOWN_PODS, 1),
     )
 
 
 def cpu_limits(vertical: Vertical) -> Limits:
-    """In steps of CPU."""
+    """The policy's limits on CPU, in steps of CPU."""
     behavior = vertical.behavior
     return Limits(
         steps(vertical.min_cpu_milli),
         vertical.max_cpu_milli // CPU_STEP_MILLI,
-        _direction(behavior.scale_up, _UP_CPU, CPU_STEP_MILLI),
-        _direction(behavior.scale_down, _DOWN_CPU, CPU_STEP_MILLI),
+        _direction(behavior.scale_up, UP_CPU, CPU_STEP_MILLI),
+        _direction(behavior.scale_down, DOWN_CPU, CPU_STEP_MILLI),
     )
 
 
-def history_of(memory: LimitsMemory) -> History:
+def history_of(memory: LimitsMemory) -> WishHistory:
     """What the clamps remember, from status."""
     lowest, highest, changes = (tuple(Mark(m.at, m.value) for m in marks) for marks in (memory.lowest, memory.highest, memory.changes))
-    return History(lowest, highest, changes)
+    return WishHistory(lowest, highest, changes)
 
 
-def memory_of(history: History) -> LimitsMemory:
+def memory_of(history: WishHistory) -> LimitsMemory:
     """The same into status."""
     lowest, highest, changes = (
         # milliseconds: what came back from the API server must equal what was sent
-        [Remembered(at=round(m.at_s, 3), value=m.value) for m in marks]
+        [RememberedValue(at=round(m.at_s, 3), value=m.value) for m in marks]
         for marks in (history.lowest, history.highest, history.changes)
     )
     return LimitsMemory(lowest=lowest, highest=highest, changes=changes)

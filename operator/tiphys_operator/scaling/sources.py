@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
-from tiphys_models.features.promql import matchers as _matchers
+from tiphys_models.base.promql import matchers as _matchers
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
-    """A convention."""
+class MetricConvention:
+    """How a family of servers names its latency histogram and labels its series."""
 
     histogram: str
     per_second: float
@@ -21,13 +21,16 @@ class Preset:
     tenancy: str
     """Label that holds the namespace of the pods that were asked: a policy sees series of its own namespace, whatever its spec says."""
     matchers: Mapping[str, str]
-    """With {name} and {kind}, the last in lower case."""
+    """Label matchers as templates with {name} and {kind} of the workload, the kind in lower case."""
 
 
-PRESETS: Mapping[str, Preset] = {
-    "tiphys": Preset("http_request_duration_seconds", 1.0, "pod", "namespace", {}),
-    "otel": Preset("http_server_request_duration_seconds", 1.0, "pod", "namespace", {}),
-    "istio": Preset(
+USED, THROTTLED, PERIODS = CPU_COUNTERS = (
+    "container_cpu_usage_seconds_total", "container_cpu_cfs_throttled_periods_total", "container_cpu_cfs_periods_total",
+)  # fmt: skip
+PRESETS: Mapping[str, MetricConvention] = {
+    "tiphys": MetricConvention("http_request_duration_seconds", 1.0, "pod", "namespace", {}),
+    "otel": MetricConvention("http_server_request_duration_seconds", 1.0, "pod", "namespace", {}),
+    "istio": MetricConvention(
         "istio_request_duration_milliseconds",
         1000.0,
         "",
@@ -35,12 +38,12 @@ PRESETS: Mapping[str, Preset] = {
         # each request is counted at both ends
         {"reporter": "destination", "destination_workload": "{name}"},
     ),
-    "linkerd": Preset("response_latency_ms", 1000.0, "", "namespace", {"direction": "inbound", "{kind}": "{name}"}),
+    "linkerd": MetricConvention("response_latency_ms", 1000.0, "", "namespace", {"direction": "inbound", "{kind}": "{name}"}),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SeriesSource:
     """Everything that queries need to know."""
 
     histogram: str
@@ -48,7 +51,7 @@ class Source:
     pod_label: str
     matchers: Mapping[str, str]
     extra: Mapping[str, str]
-    """Those that the spec adds to the preset's."""
+    """Label matchers that the spec adds to the preset's."""
     in_flight: str
     namespace: str
     pods: str
@@ -63,7 +66,7 @@ class Source:
         return f"sum(rate({self.histogram}_bucket{{{','.join(parts)}}}[{2 * step_ms}ms]))[{span_ms}ms:{step_ms}ms]"
 
     def buckets(self, pods: Sequence[str], span_s: float) -> str:
-        """The histogram's counters."""
+        """The query for the histogram's bucket counters."""
         return _query(f"{self.histogram}_bucket", self.matchers, self.pod_label, pods, span_s)
 
     def completed(self, pods: Sequence[str], span_s: float) -> str:
@@ -78,18 +81,19 @@ class Source:
         """Whether scrapes of the pods succeed; empty where a pod without samples is missed in any case."""
         return "" if self.pod_label else _query("up", {**self.extra, "namespace": self.namespace}, "pod", pods, span_s)
 
-    def cpu(self, metric: str, pods: Sequence[str], container: str, span_s: float) -> str:
-        """A counter of cAdvisor."""
-        return _query(metric, {"namespace": self.namespace, "container": container}, "pod", pods, span_s)
+    def cpu(self, pods: Sequence[str], container: str, span_s: float) -> str:
+        """Counters of cAdvisor, all in one question: their names tell them apart."""
+        matchers = {"namespace": self.namespace, "container": container}
+        return _query("", matchers, "pod", pods, span_s, f'__name__=~"{"|".join(CPU_COUNTERS)}"')
 
 
-def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> Source:
+def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> SeriesSource:
     """The preset with what the spec overrides."""
     preset = PRESETS[metrics.preset]
     words = {"name": target.name, "kind": target.kind.lower()}
     matchers = {key.format(**words): value.format(**words) for key, value in preset.matchers.items()}
     per_second = preset.per_second if metrics.unit is None else 1000.0 if metrics.unit == "milliseconds" else 1.0
-    return Source(
+    return SeriesSource(
         histogram=metrics.histogram or preset.histogram,
         per_second=per_second,
         pod_label=preset.pod_label if metrics.pod_label is None else metrics.pod_label,
@@ -102,8 +106,8 @@ def source_of(metrics: LatencyMetrics, target: TargetRef, namespace: str) -> Sou
     )
 
 
-def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Sequence[str], span_s: float) -> str:
-    parts = _matchers(matchers)
+def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Sequence[str], span_s: float, *more: str) -> str:
+    parts = [*more, *_matchers(matchers)]
     if pod_label:
         # an explicit list: a pattern such as web-.* also matches web-canary
         names = "|".join(map(_literal, sorted(pods)))
@@ -112,5 +116,5 @@ def _query(metric: str, matchers: Mapping[str, str], pod_label: str, pods: Seque
 
 
 def _literal(name: str) -> str:
-    """In a pattern: the only special character that a pod's name may hold is the dot."""
+    """The name as a literal in a regular expression: a dot is the only special character that a pod's name may hold."""
     return name.replace(".", "\\\\.")

@@ -7,14 +7,14 @@ from itertools import islice
 from secrets import token_hex
 from typing import NamedTuple
 
-from tiphys_models.api.scaling_transition import Entry, Transition
+from tiphys_models.scaling.transition import LoggedTransition, Transition
 
 CAPACITY = 20_000
 """Three and a half days of one policy, or as many hours of twenty-four, at 15 s."""
 
 
 class _Kept(NamedTuple):
-    """As it is sent: a third of what the object would take."""
+    """One transition, encoded as it will be sent: that takes a third of the object's memory."""
 
     seq: int
     policy: str
@@ -22,7 +22,7 @@ class _Kept(NamedTuple):
 
 
 class TransitionLog:
-    """Of one process; only the leader appends."""
+    """The transitions of one process; only the leader appends to it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.epoch = token_hex(8)
@@ -37,7 +37,7 @@ class TransitionLog:
     def append(self, transition: Transition) -> None:
         """The oldest goes when it is full: who asks for it later is told so."""
         self.last += 1
-        entry = Entry(seq=self.last, transition=transition)
+        entry = LoggedTransition(seq=self.last, transition=transition)
         self._kept.append(_Kept(self.last, transition.policy, entry.model_dump_json(by_alias=True).encode()))
 
     def page(self, after: int, limit: int, policy: str = "") -> bytes:

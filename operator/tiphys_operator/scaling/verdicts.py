@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from tiphys_models.api.reasons import DecisionPhase, ScalingConditionType, ScalingReason
 from tiphys_models.api.scaling_status import PodSizes, ScalingPolicyStatus, Size
 from tiphys_models.scaling.limits import LimitReason
-from tiphys_operator.events import EventWrite
+from tiphys_models.seats.seat import NO_ANSWER, POLICY_ERROR
+from tiphys_operator.runtime.conditions import MESSAGE_MAX, Truth, Verdict, condition, former
+from tiphys_operator.runtime.events import EventWrite
 from tiphys_operator.scaling.agents import Chosen
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.decide import Outcome
 from tiphys_operator.scaling.seen import ScalingSeen
-from tiphys_operator.verdicts import MESSAGE_MAX, Truth, Verdict, condition, former
 
+MEASURE = "reward of a window: more is better"
 _KIND = ScalingConditionType
 _FREE = (LimitReason.DESIRED_WITHIN_RANGE, LimitReason.WITHIN_TOLERANCE)
 _WARNINGS = frozenset(
@@ -41,6 +43,7 @@ _WARNINGS = frozenset(
         ScalingReason.INFEASIBLE,
         ScalingReason.RESIZE_ERROR,
         ScalingReason.MODEL_MISSING,
+        ScalingReason.WEIGHTS_NOT_SHIPPED,
         ScalingReason.MODEL_REFUSED,
         ScalingReason.MODEL_STAGE,
         ScalingReason.WORSE_THAN_RULE,
@@ -49,6 +52,7 @@ _WARNINGS = frozenset(
 _NEWS = frozenset(
     {
         ScalingReason.ACTIVE,
+        ScalingReason.CANARY,
         ScalingReason.RECOMMENDING,
         ScalingReason.DISABLED,
         ScalingReason.PAUSED,
@@ -83,7 +87,7 @@ class Finding:
 
 
 def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPolicyStatus:
-    """The status that tells of it. What was not looked at stays as it stands."""
+    """The status that shows the finding. What was not looked at stays as it stands."""
     before, outcome = policy.status, finding.outcome
     conditions = [condition(v, before.conditions, policy.generation, now_s) for v in verdicts(policy, finding)]
     update: dict[str, object] = {"observed_generation": policy.generation, "conditions": conditions}
@@ -95,6 +99,8 @@ def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPol
         update["agent"] = finding.chosen.seen
     if outcome is not None:
         update |= {"last_decision": outcome.decision, "memory": outcome.memory}
+        if (comparison := outcome.memory.comparison) is not None:
+            update["comparison"] = comparison.status(MEASURE, more_is_better=True)
         if outcome.decision.phase == DecisionPhase.ABANDONED:
             update["desired"] = finding.current
         elif outcome.decision.phase != DecisionPhase.HELD or before.desired is None:
@@ -103,7 +109,7 @@ def status_of(policy: ScalingSeen, finding: Finding, now_s: float) -> ScalingPol
 
 
 def verdicts(policy: ScalingSeen, finding: Finding) -> tuple[Verdict, ...]:
-    """All seven."""
+    """The seven conditions of a ScalingPolicy."""
     return (
         _ready(policy, finding), _metrics(finding), _conflict(finding), _limited(finding), _resizing(policy, finding),
         _model(finding), _rolled_back(policy, finding),
@@ -140,10 +146,21 @@ def _ready(policy: ScalingSeen, finding: Finding) -> Verdict:
         return Verdict(_KIND.READY, "False", finding.problem, finding.message)
     if policy.paused:
         return Verdict(_KIND.READY, "False", ScalingReason.PAUSED, "paused by annotation: decisions are shown and change nothing")
-    spec = policy.spec
+    spec, answered = policy.spec, finding.outcome.answered if finding.outcome is not None else None
+    if spec is not None and answered is not None and answered.missing in (POLICY_ERROR, NO_ANSWER):
+        why = f"{spec.agent.kind} failed ({answered.missing}): the rule decides; the operator's log names the kind of error"
+        return Verdict(_KIND.READY, "False", ScalingReason.AGENT_UNAVAILABLE, why)
     if spec is not None and spec.mode == "Active" and finding.conflict is None:
+        if finding.chosen is not None and finding.chosen.reason is ScalingReason.WEIGHTS_NOT_SHIPPED:
+            why = f"the rule decides every {spec.interval_seconds} s: {finding.chosen.message}"
+            return Verdict(_KIND.READY, "True", ScalingReason.ACTIVE, why[:MESSAGE_MAX])
         return Verdict(_KIND.READY, "True", ScalingReason.ACTIVE, f"{spec.agent.kind} decides every {spec.interval_seconds} s")
-    why = "mode is Recommend" if finding.conflict is None else f"somebody else scales it ({finding.conflict.reason})"
+    if spec is not None and spec.canary is not None and finding.conflict is None:
+        canary = spec.canary
+        share = f"{spec.agent.kind} decides in {canary.percent} % of blocks of {canary.block_windows} windows, the rule in the others"
+        return Verdict(_KIND.READY, "True", ScalingReason.CANARY, f"{share}: see status.comparison")
+    mode = spec.mode if spec is not None else "Recommend"
+    why = f"mode is {mode}" if finding.conflict is None else f"somebody else scales it ({finding.conflict.reason})"
     return Verdict(_KIND.READY, "True", ScalingReason.RECOMMENDING, f"{why}: decisions are shown and change nothing")
 
 
@@ -183,7 +200,7 @@ def _limited(finding: Finding) -> Verdict:
 
 def _resizing(policy: ScalingSeen, finding: Finding) -> Verdict:
     kind, pods, spec = _KIND.RESIZING, finding.pods, policy.spec
-    if pods is None or spec is None or spec.vertical is None or spec.mode != "Active":
+    if pods is None or spec is None or spec.vertical is None or not spec.acts:
         return Verdict(kind, "False", ScalingReason.NOT_RESIZING, "sizes are left alone")
     if pods.infeasible:
         return Verdict(

@@ -1,81 +1,16 @@
-"""A workload and its pods as scaling sees them: plain facts from the API server's objects."""
+"""A workload as scaling sees it: plain facts from the API server's object."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from tiphys_models.domain.quantity import cpu_milli, memory_bytes, timestamp_s
-from tiphys_models.domain.selector import LabelSelector, Requirement
+from tiphys_models.base.quantity import cpu_milli, memory_bytes
+from tiphys_models.base.selector import LabelSelector, Requirement
+from tiphys_operator.cluster.scaled import ContainerCpu, ScaledPod, container_cpu
 
-_FINISHED = ("Succeeded", "Failed")
 _HASH_LABEL = "pod-template-hash"
-
-
-class Resize(StrEnum):
-    """Where a pod's resize stands."""
-
-    NONE = "None"
-    IN_PROGRESS = "InProgress"
-    ERROR = "Error"
-    """The kubelet tries again by itself."""
-    DEFERRED = "Deferred"
-    """Fits the node, but not now."""
-    INFEASIBLE = "Infeasible"
-    """Never fits the node."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerCpu:
-    """A container's CPU in millicores; None where it is not set."""
-
-    name: str
-    request_m: int | None
-    limit_m: int | None
-    actual_limit_m: int | None = None
-    """As the kubelet reports it; None before it does."""
-    actual_request_m: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledPod:
-    """An unfinished pod."""
-
-    uid: str
-    namespace: str
-    name: str
-    version: str
-    labels: Mapping[str, str]
-    owner: tuple[str, str]
-    """Kind and name of its controller."""
-    node: str
-    request_m: int
-    """CPU that counts on its node: the larger of what it asks for and what it has."""
-    containers: tuple[ContainerCpu, ...]
-    ready: bool
-    deleting: bool
-    unschedulable: bool
-    started_s: float | None
-    resize: Resize
-    resize_since_s: float | None
-    address: str = ""
-    """Its IP address, once it has one."""
-    restarts: int = 0
-    """Of all its containers."""
-
-    def container(self, name: str | None) -> ContainerCpu | None:
-        """By name; without one, the first."""
-        return next((c for c in self.containers if name is None or c.name == name), None)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRoom:
-    """A node's CPU."""
-
-    name: str
-    allocatable_m: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +22,23 @@ class Target:
     name: str
     version: str
     replicas: int
-    """As wanted in its spec."""
+    """The number of pods that the workload's spec asks for."""
     selector: LabelSelector
     template: tuple[ContainerCpu, ...]
     template_requests: Mapping[str, float]
     """What a new pod adds to quotas: requests.cpu, limits.cpu in millicores, requests.memory, limits.memory in bytes."""
     manager: str
-    """Who set the number of pods last, as far as managed fields tell."""
+    """The field manager that last set the number of pods, as far as managed fields tell."""
     rolling_out: bool
     not_created: str
     """Why pods cannot be created; empty if they can."""
 
     def container(self, name: str | None) -> ContainerCpu | None:
-        """Of the template, by name; without one, the first."""
+        """The template's container of this name; without a name, the first one."""
         return next((c for c in self.template if name is None or c.name == name), None)
 
     def owns(self, pod: ScaledPod) -> bool:
-        """Whether it is one of ours, and not merely labelled alike."""
+        """Whether the pod belongs to this workload, and is not merely labelled alike."""
         if pod.namespace != self.namespace or not self.selector.matches(pod.labels):
             return False
         if self.kind == "StatefulSet":
@@ -112,7 +47,7 @@ class Target:
 
 
 def target_of(obj: Mapping[str, Any], kind: str) -> Target:
-    """From a Deployment or StatefulSet as the API server sends it."""
+    """A `Target` made from a Deployment or StatefulSet as the API server sends it."""
     metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     containers = spec["template"]["spec"].get("containers") or ()
     selector = spec.get("selector") or {}
@@ -127,67 +62,12 @@ def target_of(obj: Mapping[str, Any], kind: str) -> Target:
         version=metadata["resourceVersion"],
         replicas=1 if replicas is None else int(replicas),
         selector=LabelSelector.of(selector.get("matchLabels") or {}, expressions),
-        template=tuple(_cpu(c, {}) for c in containers),
+        template=tuple(container_cpu(c, {}) for c in containers),
         template_requests=_requests(containers),
         manager=_manager(metadata.get("managedFields") or ()),
         rolling_out=_rolling_out(metadata, status, _to_update(kind, spec, status)),
         not_created=_not_created(status),
     )
-
-
-def pod_of(obj: Mapping[str, Any]) -> ScaledPod | None:
-    """From a pod as the API server sends it; None for one that has ended."""
-    metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    if status.get("phase") in _FINISHED:
-        return None
-    reported = {c.get("name"): c.get("resources") or {} for c in status.get("containerStatuses") or ()}
-    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
-    containers = tuple(_cpu(c, reported.get(c.get("name")) or {}) for c in spec.get("containers") or ())
-    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
-    resize, since = _resize(conditions)
-    return ScaledPod(
-        uid=metadata["uid"],
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        version=metadata["resourceVersion"],
-        labels=dict(metadata.get("labels") or {}),
-        owner=(str(owner.get("kind", "")), str(owner.get("name", ""))),
-        node=spec.get("nodeName") or "",
-        request_m=sum(max(c.request_m or 0, c.actual_request_m or 0) for c in containers),
-        containers=containers,
-        ready=(conditions.get("Ready") or {}).get("status") == "True",
-        deleting=bool(metadata.get("deletionTimestamp")),
-        unschedulable=(conditions.get("PodScheduled") or {}).get("reason") == "Unschedulable",
-        started_s=timestamp_s(status.get("startTime")),
-        resize=resize,
-        resize_since_s=since,
-        address=str(status.get("podIP") or ""),
-        restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
-    )
-
-
-def node_of(obj: Mapping[str, Any]) -> NodeRoom:
-    """From a node as the API server sends it."""
-    allocatable = (obj.get("status") or {}).get("allocatable") or {}
-    return NodeRoom(obj["metadata"]["name"], cpu_milli(allocatable.get("cpu") or 0))
-
-
-def _cpu(container: Mapping[str, Any], reported: Mapping[str, Any]) -> ContainerCpu:
-    resources = container.get("resources") or {}
-    limit = _milli(resources.get("limits"))
-    request = _milli(resources.get("requests"))
-    return ContainerCpu(
-        name=str(container.get("name", "")),
-        request_m=limit if request is None else request,
-        limit_m=limit,
-        actual_limit_m=_milli(reported.get("limits")),
-        actual_request_m=_milli(reported.get("requests")),
-    )
-
-
-def _milli(resources: Mapping[str, Any] | None) -> int | None:
-    value = (resources or {}).get("cpu")
-    return None if value is None else cpu_milli(value)
 
 
 def _requests(containers: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
@@ -228,14 +108,3 @@ def _not_created(status: Mapping[str, Any]) -> str:
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return str(condition.get("message") or condition.get("reason") or "pods cannot be created")[:300]
     return ""
-
-
-def _resize(conditions: Mapping[Any, Mapping[str, Any]]) -> tuple[Resize, float | None]:
-    pending, progress = conditions.get("PodResizePending"), conditions.get("PodResizeInProgress")
-    if pending is not None and pending.get("status") == "True":
-        kind = Resize.INFEASIBLE if pending.get("reason") == "Infeasible" else Resize.DEFERRED
-        return kind, timestamp_s(pending.get("lastTransitionTime"))
-    if progress is not None and progress.get("status") == "True":
-        kind = Resize.ERROR if progress.get("reason") == "Error" else Resize.IN_PROGRESS
-        return kind, timestamp_s(progress.get("lastTransitionTime"))
-    return Resize.NONE, None

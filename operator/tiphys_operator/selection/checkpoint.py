@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.selection.history import History
 from tiphys_operator.selection.memory import Memory, load
-from tiphys_operator.writer import Writer
 
 MAX_BYTES = 900_000
-"""Of all policies together: a ConfigMap holds 1 MiB, names and all."""
+"""The largest checkpoint of all policies together: a ConfigMap holds 1 MiB, names included."""
 _NOT_FOUND, _CONFLICT = 404, 409
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PATCH = "application/merge-patch+json"

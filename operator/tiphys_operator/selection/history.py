@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from tiphys_models.cloud.state import HISTORY
-from tiphys_models.domain.hashing import stable_hash
-from tiphys_models.features.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.base.hashing import stable_hash
+from tiphys_models.selection.cloud.state import HISTORY
 
 CELLS_MAX = 150_000
 """Nodes x intervals, a byte each: 1,500 nodes for 100 intervals; with more nodes fewer intervals."""
@@ -37,7 +37,7 @@ class History(BaseModel):
         return self._columns(_hashes(names)) / _STEPS
 
     def after(self, names: Sequence[str], used: FloatArray) -> History:
-        """With one more interval. Nodes that are gone leave; if half of a fleet is replaced, the other half keeps its past."""
+        """The history with one more interval. Nodes that are gone leave; if half of a fleet is replaced, the other half keeps its past."""
         hashes = _hashes(names)
         row = np.round(np.clip(used, 0.0, 1.0) * _STEPS).astype(np.uint8)
         most = max(min(HISTORY, CELLS_MAX // max(len(names), 1)), 1)

@@ -1,4 +1,4 @@
-"""Who pays: dollars, joules, seconds and missed deadlines of pods, charged to the decision that was in force when each was bound."""
+"""The ledger: dollars, joules, seconds and missed deadlines of pods, charged to the decision that was in force when each was bound."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tiphys_models.cloud.hosts import HostType, power_w
-from tiphys_models.cloud.score import Outcome
-from tiphys_operator.selection.cluster import LiveNode, LivePod
+from tiphys_models.selection.cloud.hosts import HostType, power_w
+from tiphys_models.selection.cloud.score import Outcome
+from tiphys_operator.cluster.live import LiveNode, LivePod
 from tiphys_operator.selection.memory import FUNCTIONS_MAX, TRACKED_MAX, Account, Memory, Profile, Tracked
 
 DEFAULT_RUN_S = 30.0
-"""Of a function none of whose pods has ended yet."""
+"""The assumed run time of a function none of whose pods has ended yet."""
 _LONGEST_GAP_INTERVALS = 10
 """What ran while no operator looked is not known better than this."""
 _SETTLE_AFTER_INTERVALS = 90

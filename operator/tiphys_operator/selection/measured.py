@@ -1,4 +1,4 @@
-"""From a live cluster to what planners and selectors see: hosts, running tasks, waiting and expected tasks.
+"""A live cluster as planners and selectors see it: hosts, running tasks, waiting and expected tasks.
 
 Live, the third capacity (`disk` in the simulated cloud, where no limit on CPU requests exists) is CPU requests in milli-cores: the
 scheduler refuses a node without room for them, so plans must not put pods there.
@@ -13,10 +13,10 @@ from itertools import islice
 
 import numpy as np
 
-from tiphys_models.cloud.hosts import Fleet, HostType
-from tiphys_models.cloud.state import UNPLACED, CloudState, Plan, Running
-from tiphys_models.cloud.tasks import AIOTBENCH, Tasks
-from tiphys_operator.selection.cluster import LiveNode, LivePod
+from tiphys_models.selection.cloud.hosts import Fleet, HostType
+from tiphys_models.selection.cloud.state import UNPLACED, CloudState, Plan, Running
+from tiphys_models.selection.cloud.tasks import AIOTBENCH, Tasks
+from tiphys_operator.cluster.live import LiveNode, LivePod
 from tiphys_operator.selection.history import History
 from tiphys_operator.selection.ledger import run_s
 from tiphys_operator.selection.memory import Memory, Profile
@@ -31,7 +31,7 @@ _SELECTORS_MAX = 512
 _LEAST_CORES = 0.1
 
 Wanted = tuple[tuple[str, str], ...]
-"""A node selector."""
+"""A node selector, as pairs of label and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Measured:
     hosts: tuple[str, ...]
     """Names, in the fleet's order."""
     functions: tuple[str, ...]
-    """Of each task."""
+    """The function of each task."""
     waiting: int
     """How many of the tasks are pods that wait; the others are expected."""
     bound: Mapping[tuple[str, str], int]
     """Unfinished pods by function and node."""
     history: History
-    """With this moment."""
+    """The nodes' utilisation up to and including this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def placed(found: Measured, plan: Plan) -> list[tuple[int, str]]:
 
 
 def slots(found: Measured, plan: Plan, most_nodes: int, most_functions: int, most_lines: int) -> dict[str, dict[str, int]]:
-    """By function and node, in the order of the plan: pods there now and pods to come. Nodes that get none are left out."""
+    """The plan's pods by function and node, in its order: those there now and those to come. Nodes that get no new pod are left out."""
     result: dict[str, dict[str, int]] = {}
     lines = 0
     for function, host in zip(found.functions, plan.host.tolist(), strict=True):
@@ -157,6 +157,7 @@ def slots(found: Measured, plan: Plan, most_nodes: int, most_functions: int, mos
         if node not in mine:
             if len(mine) >= most_nodes or lines >= most_lines:
                 continue
+            # pods already there count, too: an extender finds free slots from the pods it sees, and needs no counter that dies with it
             mine[node] = found.bound.get((function, node), 0)
             lines += 1
         mine[node] += 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tiphys_models.api.comparison_memory import ComparisonMemory
 from tiphys_models.api.selection import SelectionStatus
+from tiphys_models.seats.seat import Group
 from tiphys_operator.selection.history import History
 
 TRACKED_MAX = 1500
@@ -41,7 +43,7 @@ class Profile(Remembered):
     ram_mib: float = 0.0
     selector: tuple[tuple[str, str], ...] = ()
     arrivals: float = 0.0
-    """Smoothed, an interval."""
+    """Moving mean of arrivals in an interval."""
 
 
 class Account(Remembered):
@@ -53,6 +55,12 @@ class Account(Remembered):
     """Waiting and expected when it was made."""
     promised: float | None = None
     """Predicted J when it was made."""
+    generation: int = 0
+    digest: str = ""
+    """sha256 of the selector's weights."""
+    group: Group = ""
+    """The canary's group in whose comparison the decision counts; empty: in none."""
+    block: int = 0
     usd: float = 0.0
     joules: float = 0.0
     response_s: float = 0.0
@@ -61,7 +69,7 @@ class Account(Remembered):
 
 
 class Memory(Remembered):
-    """Of one SchedulingPolicy."""
+    """What one SchedulingPolicy's selection remembers."""
 
     generation: int = 0
     chooser: str = ""
@@ -70,11 +78,15 @@ class Memory(Remembered):
     """The selector's online state, packed."""
     interval: int = 0
     active: str = ""
+    """The candidate that decides."""
+    chosen: str = ""
+    """Whom the selector would have decide, after margin and limit; in mode Active the same."""
     decided: int | None = None
     """The decision in force: pods that are bound now belong to it."""
     at_s: float = 0.0
-    """The last look."""
+    """Time of the last interval."""
     switches_at_s: list[float] = Field(default_factory=list)
+    """When the selector named another candidate, obeyed or not."""
     status: SelectionStatus = Field(default_factory=SelectionStatus)
     tracked: dict[str, Tracked] = Field(default_factory=dict)
     profiles: dict[str, Profile] = Field(default_factory=dict)
@@ -82,15 +94,20 @@ class Memory(Remembered):
     placed: list[tuple[int, str]] = Field(default_factory=list)
     """The previous plan: application of the mix and node of every task that it placed."""
     history: History = Field(default_factory=History)
+    comparison: ComparisonMemory | None = None
+    """The comparison of the last canary of `select`."""
 
     def dump(self) -> str:
-        """As JSON."""
+        """The memory as JSON."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def load(text: str) -> Memory:
-    """From JSON; a text that nobody can read is a beginning from scratch, which costs some intervals and no more."""
+    """The memory read from JSON; an unreadable text gives an empty memory, which costs some intervals and no more."""
     try:
-        return Memory.model_validate_json(text)
+        memory = Memory.model_validate_json(text)
     except ValueError:
         return Memory()
+    if memory.comparison is not None and not memory.comparison.sound:
+        memory.comparison = None
+    return memory

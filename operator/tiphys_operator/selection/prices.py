@@ -10,9 +10,9 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tiphys_models.cloud.hosts import B2S, B4MS, B8MS, HostType
-from tiphys_models.domain.errors import InvalidInput
-from tiphys_operator.selection.cluster import LiveNode
+from tiphys_models.base.errors import InvalidInput
+from tiphys_models.selection.cloud.hosts import B2S, B4MS, B8MS, HostType
+from tiphys_operator.cluster.live import LiveNode
 
 SHIPPED: Mapping[str, HostType] = {kind.name: kind for kind in (B2S, B4MS, B8MS)}
 _POINTS = 11
@@ -38,7 +38,7 @@ class PriceTable:
         self._usd_per_core = max((kind.usd_per_hour / kind.cores for kind in SHIPPED.values()), default=0.0)
 
     def knows(self, instance_type: str) -> bool:
-        """Whether it has a price."""
+        """Whether the table has a price for this instance type."""
         return instance_type in self._lines
 
     def host_types(self, nodes: Iterable[LiveNode]) -> dict[str, HostType]:
@@ -66,7 +66,7 @@ def _smaller(a: HostType, b: HostType) -> HostType:
 
 
 def read_prices(path: Path | None) -> PriceTable:
-    """From YAML or JSON: `TYPE: {usdPerHour: 0.1, powerWatts: [11 numbers at 0, 10, .. 100 % CPU]}`; without a file, the shipped table."""
+    """A YAML or JSON table `TYPE: {usdPerHour: 0.1, powerWatts: [11 numbers at 0, 10, .. 100 % CPU]}`; without a file, the shipped one."""
     if path is None:
         return PriceTable()
     try:

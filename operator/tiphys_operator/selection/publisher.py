@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from tiphys_models.api.base import API_VERSION
 from tiphys_models.api.placement_plan import KIND, PLURAL, PlacementPlanSpec
-from tiphys_models.api.scheduling_policy import API_VERSION
-from tiphys_models.clients.kube import ApiError, KubeClient
+from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.observation import PolicySeen
-from tiphys_operator.writer import FIELD_MANAGER, Writer
+from tiphys_operator.placement.observation import PolicySeen
+from tiphys_operator.runtime.writer import FIELD_MANAGER, Writer
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _APPLY = "application/apply-patch+yaml"
@@ -18,7 +18,7 @@ _REMEMBERED = 4096
 
 
 class Publisher:
-    """For one holder of the Lease."""
+    """Writes of PlacementPlans by one holder of the Lease."""
 
     def __init__(self, client: KubeClient, writer: Writer, metrics: OperatorMetrics) -> None:
         self._client, self._writer, self._metrics = client, writer, metrics
@@ -49,7 +49,7 @@ class Publisher:
         return _version(await self._writer.fenced(self._client.request("PATCH", path, body=body, content_type=_APPLY, params=params)))
 
     async def _write(self, policy: PolicySeen, plan: PlacementPlanSpec, version: str) -> Any:
-        """With the precondition that it has this version, or that there is none."""
+        """A write with the precondition that the stored plan has this version, or (empty) that there is none."""
         body = _body(policy, plan, version)
         if version:
             return await self._writer.fenced(self._client.apply(f"{_collection(policy)}/{policy.name}", body, FIELD_MANAGER))

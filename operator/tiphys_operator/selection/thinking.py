@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 _AGAIN_S = 0.05
 _LONGEST_END_S = 10.0
-"""Until a thread that was told to end is left alone: it may be within one call of a library, which nothing interrupts."""
+"""The time a thread has to end before it is abandoned: it may be within one call of a library, which nothing interrupts."""
 Found = TypeVar("Found")
 
 
@@ -32,7 +32,7 @@ class Thought(Generic[Found]):
         self._ended: asyncio.Future[Found] = self._loop.create_future()
         self._work = work
         self.cpu_s = 0.0
-        """Of the thread, so that a neighbour who is slow makes nobody else seem so; what it has used when it has ended."""
+        """CPU seconds of the thread once it has ended; CPU, not wall time, so that slow neighbours make no policy seem slow."""
         self._lock, self._over = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

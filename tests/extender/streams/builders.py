@@ -9,18 +9,21 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.binding.small import DELAYS, NAMES, OFFERS
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.requests import parse
-from tiphys_extender.binder.tenants import Tenant
+from tests.streams.small import DELAYS, NAMES, OFFERS
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.requests import parse
+from tiphys_extender.serve.tenants import Tenant
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.chooser import Chooser, Obeyed, Weights
 from tiphys_extender.streams.metrics import StreamMetrics
-from tiphys_extender.streams.requests import Outcome, Renewal, Wanted
+from tiphys_extender.streams.requests import Renewal, ReportedQueries, Wanted
 from tiphys_extender.streams.tokens import Keys
+from tiphys_models.api.catalogue import Catalogue
 from tiphys_models.api.stream_policy import StreamPolicySpec
-from tiphys_models.binding.catalogue import Catalogue
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.artifacts.files import directories
+from tiphys_models.artifacts.shipped import names_of
+from tiphys_models.artifacts.store import Store
+from tiphys_models.base.clock import ManualClock
 
 CAPACITY = dict(zip(NAMES, OFFERS.columns.capacity_qps.tolist(), strict=True))
 KEYS = Keys.of([("k1", "s" * 40)])
@@ -30,13 +33,20 @@ STRANGER = Tenant("stranger", (), frozenset({"elsewhere"}))
 WANTED = {"task": "detect", "maxDelayMs": 200, "minAccuracy": 20, "rateQps": 10, "sizeKb": 40, "bitRateMbps": 100, "accessDelayMs": 1}
 
 
+def shipped_models() -> Store:
+    """A store with what ships and nothing else."""
+    store = Store()
+    store.take_shipped(directories(), names_of("streams"))
+    return store
+
+
 def refused(reason: str) -> Any:
     """Within it something is, for that reason."""
     return pytest.raises(Refused, check=lambda error: error.reason == reason)
 
 
 def catalogue(*down: str) -> Catalogue:
-    """The offers of `tests.binding.small`, but for these all up."""
+    """The offers of `tests.streams.small`, but for these all up."""
     return Catalogue(OFFERS, OFFERS.network_ms(DELAYS), np.array([name not in down for name in NAMES]), {})
 
 
@@ -61,7 +71,9 @@ class Binder:
     ) -> None:
         self.clock = clock or ManualClock()
         self.registry = CollectorRegistry()
-        self.streams = StreamBinder(site, "default", lambda: keys, Chooser(Weights(None).load), StreamMetrics(self.registry), self.clock)
+        self.streams = StreamBinder(
+            site, "default", lambda: keys, Chooser(Weights(shipped_models()).load), StreamMetrics(self.registry), self.clock
+        )
         self.streams.publish(catalogue())
         self.obey(**policy)
         self.streams.activate(lambda: True, recover=recover, promised=promised)
@@ -91,7 +103,7 @@ class Binder:
 
     def release(self, bound: dict[str, Any], tenant: Tenant = PLATFORM, **said: Any) -> dict[str, Any]:
         """Over."""
-        return self.streams.release(tenant, bound["id"], parse(Outcome, orjson.dumps(said)))
+        return self.streams.release(tenant, bound["id"], parse(ReportedQueries, orjson.dumps(said)))
 
     @property
     def loads(self) -> dict[str, float]:

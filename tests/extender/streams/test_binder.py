@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.binding.small import NAMES, OFFERS
 from tests.extender.streams.builders import CAPACITY, KEYS, OTHER, PLATFORM, STRANGER, Binder, catalogue, refused
-from tiphys_extender.binder.caps import Caps
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.tenants import Tenant
-from tiphys_extender.streams.decisions import StreamDecisions
+from tests.streams.small import NAMES, OFFERS
+from tiphys_extender.serve.caps import Caps
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.tenants import Tenant
 from tiphys_extender.streams.tokens import Keys
+from tiphys_models.seats.record import RecordLog
 
 
 def test_a_stream_gets_an_offer_an_endpoint_and_a_lease_that_counts() -> None:
@@ -147,18 +147,18 @@ def test_where_all_that_would_do_is_down_a_client_is_told_to_come_again() -> Non
 
 def test_decisions_are_a_bounded_log_that_says_where_it_begins() -> None:
     binder = Binder(policy="closest")
-    binder.streams.decisions = StreamDecisions(3)
+    binder.streams.seat.records = RecordLog(3)
     bound = binder.bind(idempotencyKey="a", application="cars")
     with refused("infeasible"):
         binder.bind(maxDelayMs=5)
-    page = binder.streams.decisions.after(0)
+    page = binder.streams.seat.records.after(0, 9)
     assert [(item["seq"], item["outcome"], item["offer"]) for item in page["items"]] == [(1, "Bound", "edge/tiny"), (2, "Infeasible", None)]
     assert (page["items"][0]["id"], page["items"][0]["application"], page["items"][0]["policy"]) == (bound["id"], "cars", "closest")
     for _ in range(3):
         binder.bind()
-    page = binder.streams.decisions.after(2)
-    assert (page["first"], page["last"], [item["seq"] for item in page["items"]]) == (3, 5, [3, 4, 5])
-    assert binder.streams.decisions.after(5)["items"] == []
+    page = binder.streams.seat.records.after(1, 9)
+    assert (page["first"], page["last"], page["lost"], [item["seq"] for item in page["items"]]) == (3, 5, 1, [3, 4, 5])
+    assert binder.streams.seat.records.after(5, 9)["items"] == []
 
 
 def test_tokens_that_are_not_for_this_binder_this_stream_or_this_tenant_are_refused() -> None:

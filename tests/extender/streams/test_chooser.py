@@ -2,18 +2,27 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.binding.small import OFFERS
-from tests.extender.streams.builders import Binder, spec
+from tests.extender.streams.builders import Binder, shipped_models, spec
+from tests.foreign import brought
+from tests.models.test_store import BROKEN, Scene
+from tests.streams.small import OFFERS
 from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.tokens import Counts
 from tiphys_extender.streams.window import Shares, Tally, counted, shares
 from tiphys_models.artifacts.files import SHIPPED
-from tiphys_models.binding.agent import ACTIONS, BINS, FEATURES, Agent, load_agent
-from tiphys_models.domain.errors import ArtifactRefused
+from tiphys_models.artifacts.store import Mounted
+from tiphys_models.artifacts.tensors import write_tensors
+from tiphys_models.base.errors import ArtifactRefused
+from tiphys_models.kube.learned_models import RETRY_S
+from tiphys_models.streams.agent import ACTIONS, BINS, FEATURES, Agent, load_agent
+from tiphys_models.streams.kernels import WEIGHTS
+from tiphys_models.streams.learned import SCHEMA
+from tiphys_models.streams.registry import REGISTRY
 
 ASET = load_agent(SHIPPED / "aset.json")
 
@@ -40,14 +49,14 @@ def turned(chooser: Chooser, now_s: float = 5.0) -> None:
 
 
 def test_a_static_policy_is_obeyed_and_never_asked_about() -> None:
-    chooser = Chooser(Weights(None).load)
+    chooser = Chooser(Weights(shipped_models()).load)
     chooser.obey(spec(policy="farthest"), 1.0)
     turned(chooser)
     assert (chooser.policy.name, chooser.fallback, chooser.changed_s) == ("farthest", "", 1.0)
 
 
 def test_the_shipped_agent_begins_with_its_best_fixed_action() -> None:
-    chooser = Chooser(Weights(None).load)
+    chooser = Chooser(Weights(shipped_models()).load)
     chooser.obey(spec(policy="aset"), 1.0)
     assert chooser.policy.name == ACTIONS[ASET.base]
     turned(chooser)
@@ -56,7 +65,7 @@ def test_the_shipped_agent_begins_with_its_best_fixed_action() -> None:
 
 def test_an_agent_names_the_policy_of_every_window() -> None:
     network = Fixed(ACTIONS.index("closest"))
-    chooser = Chooser(lambda policy, model: agent(network))
+    chooser = Chooser(lambda policy, model, mode: agent(network))
     chooser.obey(spec(policy="aset"), 0.0)
     turned(chooser, 5.0)
     assert (chooser.policy.name, chooser.reason, chooser.changed_s) == ("closest", "aset chose closest", 5.0)
@@ -69,7 +78,7 @@ def test_an_agent_names_the_policy_of_every_window() -> None:
 
 @pytest.mark.parametrize(("reason", "fallback"), [("Missing", "weights-missing"), ("DigestMismatch", "weights-refused")])
 def test_weights_that_cannot_be_had_leave_the_fallback_with_a_reason(reason: str, fallback: str) -> None:
-    def load(policy: str, model: str) -> Agent:
+    def load(policy: str, model: str, mode: str) -> Agent:
         raise ArtifactRefused(reason, "no")
 
     chooser = Chooser(load)
@@ -82,7 +91,7 @@ def test_weights_that_cannot_be_had_leave_the_fallback_with_a_reason(reason: str
 
 def test_an_agent_that_fails_leaves_the_fallback_until_it_works_again() -> None:
     network = Fixed(ValueError("shapes"))
-    chooser = Chooser(lambda policy, model: agent(network))
+    chooser = Chooser(lambda policy, model, mode: agent(network))
     chooser.obey(spec(policy="aset", fallback="cheaper"), 0.0)
     turned(chooser, 5.0)
     assert (chooser.policy.name, chooser.fallback) == ("cheaper", "agent-failed")
@@ -92,30 +101,39 @@ def test_an_agent_that_fails_leaves_the_fallback_until_it_works_again() -> None:
 
 
 def test_weights_that_are_mounted_later_or_changed_serve_without_a_word_and_broken_ones_leave_the_last(tmp_path: Path) -> None:
-    weights = Weights(tmp_path)
+    store = shipped_models()
+    weights, mounted = Weights(store), Mounted(store, tmp_path, {"streams"})
+
+    def look() -> None:
+        mounted.take(*mounted.look())
+
     chooser = Chooser(weights.load, weights.stamp)
     chooser.obey(spec(policy="score", model="ours", fallback="closest"), 0.0)
     assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-missing")
     for name in (".json", ".safetensors"):
         (tmp_path / f"ours{name}").write_text("{}")
+    look()
     chooser.reload_if_changed(0.5)
     assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-refused")
     for name in (".json", ".safetensors"):
         shutil.copy(SHIPPED / f"score{name}", tmp_path / f"ours{name}")
+    look()
     chooser.reload_if_changed(1.0)
     first = chooser.policy
     assert (first.name, chooser.fallback, chooser.changed_s) == ("score", "", 1.0)
     chooser.reload_if_changed(2.0)
     assert chooser.policy is first
     (tmp_path / "ours.safetensors").write_bytes(b"torn")
+    look()
     chooser.reload_if_changed(3.0)
     assert chooser.policy is first, "half of a change is no reason to stop"
-    (tmp_path / "ours.safetensors").unlink()
-    shutil.copy(SHIPPED / "score.safetensors", tmp_path / "ours.safetensors")
+    write_tensors(tmp_path, "ours", "score", SCHEMA, {"weights": np.ones(WEIGHTS)})
+    look()
     chooser.reload_if_changed(4.0)
     assert chooser.policy is not first
     chooser.obey(spec(policy="farthest"), 5.0)
     (tmp_path / "ours.json").unlink()
+    look()
     chooser.reload_if_changed(6.0)
     assert chooser.policy.name == "farthest"
 
@@ -139,3 +157,79 @@ def test_shares_add_up_to_one() -> None:
     assert shares([Tally(0.0)]) == Shares(1.0, 0.0, 0.0)
     numbers = counted([tally])
     assert (numbers.success, numbers.failure, numbers.reject) == (60, 20, 20), "as much for their rates as the bound ones"
+
+
+@pytest.mark.parametrize("name", ["score", "aset"])
+async def test_a_published_model_binds_once_it_is_promoted_and_a_broken_newer_one_leaves_it(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path, name)
+    weights = Weights(scene.store)
+    chooser = Chooser(weights.load, weights.stamp)
+    chooser.obey(spec(policy=name), 0.0)
+
+    def serving() -> str:
+        chooser.reload_if_changed(1.0)
+        assert chooser.fallback == ""
+        return scene.served()
+
+    shipped = chooser.policy
+    first = scene.publish(1, "candidate")
+    await scene.load()
+    assert (serving(), chooser.policy is shipped) == (scene.shipped, True)
+    scene.publish(1, "active")
+    assert (serving(), chooser.policy is shipped) == (first, False)
+    published = chooser.policy
+    for spoil, reason in BROKEN.values():
+        scene.clock.advance(RETRY_S + 1)
+        scene.publish(2, "active", spoil)
+        assert await scene.load() == reason
+        assert (serving(), chooser.policy is published) == (first, True)
+    scene.feed.drop({"metadata": {"name": name}})
+    assert (serving(), chooser.policy is published) == (scene.shipped, False)
+
+
+async def test_a_model_at_a_stage_that_serves_nobody_is_as_good_as_missing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "score")
+    scene.publish(1, "candidate", lambda _, model: model["metadata"].update(name="ours"))
+    await scene.feed.load("ours")
+    chooser = Chooser(Weights(scene.store).load, Weights(scene.store).stamp)
+    chooser.obey(spec(policy="score", model="ours", fallback="closest"), 0.0)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-missing")
+    scene.publish(1, "active", lambda _, model: model["metadata"].update(name="ours"))
+    chooser.reload_if_changed(1.0)
+    assert (chooser.policy.name, chooser.fallback) == ("score", "")
+    scene.publish(1, "retired", lambda _, model: model["metadata"].update(name="ours"))
+    chooser.reload_if_changed(1.5)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-missing"), "whoever publishes can take it back"
+    scene.publish(1, "active", lambda _, model: model["metadata"].update(name="ours"))
+    chooser.obey(spec(policy="aset", model="ours", fallback="closest"), 2.0)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-refused"), "weights of another policy"
+
+
+def test_the_weights_of_one_agent_may_be_named_for_another() -> None:
+    chooser = Chooser(Weights(shipped_models()).load)
+    chooser.obey(spec(policy="aset", model="aset-wide", fallback="closest"), 0.0)
+    assert chooser.fallback == ""
+    chooser.obey(spec(policy="score", model="aset", fallback="closest"), 1.0)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "weights-refused")
+
+
+class Idle:
+    """A stream policy that prefers idle offers."""
+
+    def score(self, stream: Any, candidates: Any) -> Any:
+        return -candidates.load_qps
+
+
+def test_a_policy_of_another_package_is_served_by_its_name() -> None:
+    chooser = Chooser(Weights(shipped_models()).load, Weights(shipped_models()).stamp)
+    with brought(REGISTRY, acme_idle=f"{__name__}:Idle"):
+        chooser.obey(spec(policy="acme-idle"), 1.0)
+    assert (chooser.policy.name, chooser.fallback) == ("acme-idle", "")
+
+
+@pytest.mark.parametrize("target", ["", "acme.nowhere:Policy"])
+def test_a_policy_that_nobody_has_or_that_cannot_be_used_leaves_the_fallback(target: str) -> None:
+    chooser = Chooser(Weights(shipped_models()).load, Weights(shipped_models()).stamp)
+    with brought(REGISTRY, **({"acme_idle": target} if target else {})):
+        chooser.obey(spec(policy="acme-idle", fallback="closest"), 1.0)
+    assert (chooser.policy.name, chooser.fallback) == ("closest", "policy-unknown")

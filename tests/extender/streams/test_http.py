@@ -15,9 +15,9 @@ from tests.extender.binder_harness import Binder as Placements
 from tests.extender.harness import Connection, connected, listening
 from tests.extender.streams.builders import WANTED, Binder
 from tiphys_extender.binder.app import make_binder_app
-from tiphys_extender.binder.replies import Replies
-from tiphys_extender.binder.tenants import Tenants
-from tiphys_extender.binder.throttle import Throttle
+from tiphys_extender.calls.replies import Replies
+from tiphys_extender.serve.tenants import Tenants
+from tiphys_extender.serve.throttle import Throttle
 
 
 class Caller:

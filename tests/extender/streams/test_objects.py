@@ -11,17 +11,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.binding_corpus import POLICY, SITE, VARIANT
-from tests.extender.streams.builders import KEYS, PLATFORM, WANTED, Binder
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.requests import parse
+from tests.extender.streams.builders import KEYS, PLATFORM, WANTED, Binder, shipped_models
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.requests import parse
 from tiphys_extender.streams.binder import StreamBinder
 from tiphys_extender.streams.chooser import Chooser, Weights
 from tiphys_extender.streams.metrics import POLICIES, SITES, VARIANTS, StreamMetrics
 from tiphys_extender.streams.objects import StreamObjects, put_file
 from tiphys_extender.streams.requests import Wanted
-from tiphys_models.binding.catalogue import Catalogue
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.api.catalogue import Catalogue
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.errors import InvalidInput
 
 DELAYS = [{"from": "a1", "meanMs": 1}]
 WIDE = {"capacityQps": 1000, "delayMs": 5}
@@ -78,7 +78,9 @@ async def test_a_site_that_goes_down_receives_nothing_after_that_one_event() -> 
 
 async def test_while_a_kind_is_not_listed_the_binder_is_not_ready_rather_than_without_offers() -> None:
     clock = ManualClock()
-    streams = StreamBinder("a1", "default", lambda: KEYS, Chooser(Weights(None).load), StreamMetrics(CollectorRegistry()), clock)
+    streams = StreamBinder(
+        "a1", "default", lambda: KEYS, Chooser(Weights(shipped_models()).load), StreamMetrics(CollectorRegistry()), clock
+    )
     streams.activate(lambda: True, recover=False)
     objects = StreamObjects(streams, clock)
     for kind, seen in ((SITES, site("a1")), (POLICIES, policy())):

@@ -14,8 +14,8 @@ import trustme
 from aiohttp import web
 
 from tests.extender.streams.builders import Binder
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.streams.others import LOADS, Others
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.streams.others import LOADS, OtherBinders
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.certificates import TrustedAuthority
 
@@ -35,7 +35,7 @@ class Other:
 
 
 @contextlib.asynccontextmanager
-async def asking(binder: Binder, other: Other, directory: Path, *more: Other) -> AsyncGenerator[tuple[Others, aiohttp.ClientSession]]:
+async def asking(binder: Binder, other: Other, directory: Path, *more: Other) -> AsyncGenerator[tuple[OtherBinders, aiohttp.ClientSession]]:
     (directory / "token").write_text(TOKEN)
     async with contextlib.AsyncExitStack() as stack:
         urls = []
@@ -48,7 +48,7 @@ async def asking(binder: Binder, other: Other, directory: Path, *more: Other) ->
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Others(binder.streams, urls, BearerTokens("", directory / "token"), TrustedAuthority(None)), session
+        yield OtherBinders(binder.streams, urls, BearerTokens("", directory / "token"), TrustedAuthority(None)), session
 
 
 def site_of_next(binder: Binder) -> str:
@@ -167,7 +167,7 @@ async def test_what_a_binder_that_recovers_has_not_yet_heard_of_still_counts(tmp
         assert site_of_next(binder) == "edge"
 
 
-async def test_the_word_of_a_binder_that_recovers_is_not_yet_all_there_is_to_know(tmp_path: Path) -> None:
+async def test_a_report_of_a_recovering_binder_counts_as_incomplete(tmp_path: Path) -> None:
     binder, other = Binder(), Other()
     async with asking(binder, other, tmp_path) as (others, session):
         known = []
@@ -249,7 +249,7 @@ async def test_loads_come_over_tls_from_whoever_the_authority_has_signed(tmp_pat
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         tokens, trusted = BearerTokens("", tmp_path / "token"), TrustedAuthority(tmp_path / "ca.crt")
-        others = Others(binder.streams, [f"https://localhost:{runner.addresses[0][1]}"], tokens, trusted)
+        others = OtherBinders(binder.streams, [f"https://localhost:{runner.addresses[0][1]}"], tokens, trusted)
         async with aiohttp.ClientSession() as session:
             await others.round(session)
         await runner.cleanup()

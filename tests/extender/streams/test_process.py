@@ -14,8 +14,8 @@ from tests.extender.binder_harness import TOKEN, tenants_file
 from tests.extender.streams.builders import WANTED
 from tests.extender.test_live_process import until
 from tests.extender.test_process import Process, environment, started_as
-from tiphys_extender.binder.settings import read_binder_settings
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_extender.binder_settings import read_binder_settings
+from tiphys_models.base.errors import InvalidInput
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

@@ -13,8 +13,8 @@ from tests.extender.streams.builders import Binder
 from tests.operator.api_server import FakeApiServer, status
 from tiphys_extender.streams import site_lease
 from tiphys_extender.streams.site_lease import hold_site
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.clock import ManualClock
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.kube.client import KubeClient
 
 DEADLINE_S = 10.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.binding.small import NAMES, OFFERS
 from tests.extender.streams.builders import CAPACITY, Binder, catalogue, refused
-from tiphys_extender.binder.refused import Refused
+from tests.streams.small import NAMES, OFFERS
+from tiphys_extender.serve.refused import Refused
 
 
 def test_a_successor_books_from_tokens_each_stream_once_and_no_offer_gets_more_than_its_capacity() -> None:
@@ -96,7 +96,7 @@ def test_a_binder_recovers_for_as_long_as_a_lease_can_last_whatever_its_policy_s
     assert not second.streams.summary().recovering
 
 
-def test_who_follows_nobody_need_not_be_careful() -> None:
+def test_a_binder_without_a_predecessor_gives_away_more_at_first_than_one_that_recovers() -> None:
     careful, free = Binder(recover=True), Binder(recover=False)
     assert len(careful.fill()) < len(free.fill())
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.binding.small import OFFERS
 from tests.extender.streams.builders import CAPACITY, OTHER, PLATFORM, Binder, refused
-from tiphys_extender.binder.caps import Caps
-from tiphys_extender.binder.refused import Refused
-from tiphys_extender.binder.tenants import Tenant
+from tests.streams.small import OFFERS
+from tiphys_extender.serve.caps import Caps
+from tiphys_extender.serve.refused import Refused
+from tiphys_extender.serve.tenants import Tenant
 from tiphys_extender.streams.ledger import BATCH, CREDIT_S, SLACK
 from tiphys_extender.streams.tokens import Counts
 from tiphys_extender.streams.window import Shares, Tally, Windows, counted, shares

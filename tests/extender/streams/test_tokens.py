@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiphys_extender.streams.tokens import Counts, Grant, KeyFile, Keys, TokenRefused
-from tiphys_models.domain.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput
 
 OLD, NEW = ("2026-10", "o" * 40), ("2026-11", "n" * 40)
 GRANT = Grant("stream-1", "edge", "platform", "edge/yolo", 12.5, 10.0, 100.0, 33.25, "score", "ab", 1e9, 1e9 + 10, Counts(5, 1, 0))

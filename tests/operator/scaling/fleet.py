@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.operator.scaling.harness import Kube, Life, World
 from tests.operator.scaling.small import NOW_S, pod_object
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.quantity import rfc3339
 from tiphys_operator.scaling.intents import IntentKeys
 
 SCRAPE_S = 5
@@ -90,7 +90,7 @@ class FleetPrometheus:
         for name, target in self.targets.items():
             if pods and name not in pods.group(1).split("|"):
                 continue
-            found = self._series(metric, name, target, self.clock.now_s() - span)
+            found = self._series(metric or "container_cpu_usage_seconds_total", name, target, self.clock.now_s() - span)
             result += [row for row in found if 'le="+Inf"' not in rest or row["metric"]["le"] == "+Inf"]
         answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
         return answer | ({"warnings": self.warnings} if self.warnings else {})
@@ -102,7 +102,7 @@ class FleetPrometheus:
         elif metric == "up":
             own, samples = [dict(self.labels(name, target.number))], [(t, 1.0) for t, _ in target.times]
         elif metric == "container_cpu_usage_seconds_total":
-            own, samples = [{"pod": name, "job": "kubelet"}], target.kubelet
+            own, samples = [{"pod": name, "job": "kubelet", "__name__": metric}], target.kubelet
         elif metric == IN_FLIGHT:
             own, samples = [dict(self.labels(name, target.number))], [(t, 5.0) for t, _ in target.times]
         else:
@@ -145,8 +145,8 @@ class Fleet(World):
         self.prometheus.advance(seconds, set(self.kube.pods))
 
     async def window(self, life: Life) -> None:
-        for uid in life.cluster.pod_uids() - set(self.kube.pods):
-            life.cluster.put_pod(None, uid)
+        for uid in life.cluster.observed.pod_uids() - set(self.kube.pods):
+            life.cluster.observed.drop_pod(uid)
         await life.window()
         self.grow()
         self.pass_s(15)

@@ -7,22 +7,24 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import Any, cast
 
 from tests.operator.scaling.small import NOW_S, deployment, pod_object, policy_object
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.prometheus import PrometheusClient
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import Unavailable
-from tiphys_operator.events import EventWrite
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.prometheus import PrometheusClient
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.runtime.events import EventWrite
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.cluster import ScalingCluster
 from tiphys_operator.scaling.hands import Hands
 from tiphys_operator.scaling.intents import IntentKeys
+from tiphys_operator.scaling.metrics import ScalingMetrics
 from tiphys_operator.scaling.reach import Reach
+from tiphys_operator.scaling.running import Running
 from tiphys_operator.scaling.seen import scaling_seen
+from tiphys_operator.scaling.sources import CPU_COUNTERS
 from tiphys_operator.scaling.transition_log import TransitionLog
-from tiphys_operator.scaling.window import Running, WindowRunner
-from tiphys_operator.scaling.workload import node_of, pod_of
-from tiphys_operator.writer import Writer
+from tiphys_operator.scaling.window import WindowRunner
 
 
 class Killed(BaseException):
@@ -134,10 +136,13 @@ class Prometheus:
             raise Unavailable("refused")
         end = self.frozen_s or self.clock.now_s() - 2
         times = [end - 5 * back for back in range(80, -1, -1)]
-        edges = ("0.4", "+Inf") if "bucket" in promql else ("",)
+        edges = ("0.4", "+Inf") if "bucket" in promql else CPU_COUNTERS if "__name__" in promql else ("",)
         rate = 10.0 if "bucket" in promql else 0.02
         result = [
-            {"metric": {"pod": f"web-{n}", "le": edge}, "values": [[t, str(rate * (t - times[0]))] for t in times]}
+            {
+                "metric": {"pod": f"web-{n}", "le": edge} | ({"__name__": edge} if edge in CPU_COUNTERS else {}),
+                "values": [[t, str(rate * (t - times[0]))] for t in times],
+            }
             for n in range(4)
             for edge in edges
         ]
@@ -157,7 +162,7 @@ class Life:
         source = cast("PrometheusClient", prometheus)
         self.shelf, self.log = AgentShelf(client, "tiphys-system", None, clock), TransitionLog()
         self.runner = WindowRunner(
-            hands, self.writer, self.cluster, source, self.metrics.scaling, clock, self.shelf, self.log, self.cluster.put_policy,
+            hands, self.writer, self.cluster, source, self.metrics.part(ScalingMetrics), clock, self.shelf, self.log, self.cluster.policy_written,
             reach or Reach("tiphys-system"), keys or IntentKeys(),
         )  # fmt: skip
         self.running = Running()
@@ -171,11 +176,10 @@ class Life:
         await self.runner.align(scaling_seen(self.kube.policy), self.running)
 
     def look(self) -> None:
+        self.cluster.store.put(self.kube.policy)
         for obj in self.kube.pods.values():
-            self.cluster.put_pod(pod_of(obj), obj["metadata"]["uid"])
-        node = node_of({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "64"}}})
-        self.cluster.nodes[node.name] = node
-        self.cluster.put_policy(self.kube.policy)
+            self.cluster.observed.put_pod(obj)
+        self.cluster.observed.put_node({"metadata": {"name": "n1", "uid": "n1"}, "status": {"allocatable": {"cpu": "64"}}})
 
 
 class World:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.base.quantity import rfc3339
 from tiphys_models.scaling.state import Window
+from tiphys_operator.cluster.live import LiveNode, live_node
+from tiphys_operator.cluster.scaled import ScaledPod, pod_of
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.seen import ScalingSeen, scaling_seen
-from tiphys_operator.scaling.workload import ScaledPod, Target, pod_of, target_of
+from tiphys_operator.scaling.workload import Target, target_of
 
 NOW_S = 1_800_000_000.0
 
@@ -68,6 +70,10 @@ def pod(name: str = "web-1", **changes: Any) -> ScaledPod:
 
 def resizing(kind: str, reason: str, since_s: float = NOW_S) -> list[dict[str, Any]]:
     return [{"type": kind, "status": "True", "reason": reason, "lastTransitionTime": rfc3339(since_s)}]
+
+
+def host(name: str, cpu_m: int) -> LiveNode:
+    return live_node({"metadata": {"name": name, "uid": name}, "status": {"allocatable": {"cpu": f"{cpu_m}m"}}})
 
 
 def policy_object(**spec: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -9,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from tests.operator.scaling.small import policy
-from tests.publications import BROKEN, OWN, Object, published, published_agent
+from tests.publications import BROKEN, OWN, Object, published, published_agent, write_agent
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.api.scaling_status import AgentSeen
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.clock import ManualClock
-from tiphys_models.domain.errors import InvalidInput, Unavailable
+from tiphys_models.artifacts import files
+from tiphys_models.base.clock import ManualClock
+from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_models.scaling.learned import LearnedAgent
 from tiphys_models.scaling.registry import make_agent
 from tiphys_operator.scaling.agents import REFUSED_FOR_S, AgentShelf, Chosen
@@ -44,10 +46,11 @@ class ConfigMaps:
 class Scene:
     def __init__(self, directory: Path) -> None:
         self.directory, self.maps, self.clock = directory, ConfigMaps(), ManualClock()
+        self.volume = directory / "volume"
         self.shelf = self.restarted()
 
     def restarted(self, *, listed: bool = True) -> AgentShelf:
-        shelf = AgentShelf(cast("KubeClient", self.maps), OWN, None, self.clock)
+        shelf = AgentShelf(cast("KubeClient", self.maps), OWN, self.volume, self.clock)
         if listed:
             shelf.listed(set())
         return shelf
@@ -233,3 +236,35 @@ async def test_an_api_server_that_does_not_answer_is_no_refusal(scene: Scene) ->
     scene.publish(action=5)
     found = await scene.choose()
     assert (found.reason, "may not read" in found.message) == (ScalingReason.MODEL_REFUSED, True)
+
+
+async def test_an_agent_that_ships_without_weights_finds_mounted_ones_under_their_own_name(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = files.card_of("scaling-q-table")
+    monkeypatch.setattr(files, "brought", tuple)
+    without = await scene.choose(kind="q-table", model=None)
+    assert (without.agent.name, without.reason) == ("rule", ScalingReason.WEIGHTS_NOT_SHIPPED)
+    again = await scene.choose(without.seen, without, kind="q-table", model=None)
+    assert again.agent is without.agent
+    scene.volume.mkdir()
+    for path in (card, card.with_suffix(".safetensors")):
+        shutil.copy(path, scene.volume)
+    scene.clock.advance(60)
+    mounted = await scene.choose(again.seen, again, kind="q-table", model=None)
+    assert (digest(mounted)[:8], mounted.reason) == ("822d079b", ScalingReason.MODEL_LOADED)
+
+
+async def test_where_no_learned_model_serves_the_mounted_one_of_that_name_does(scene: Scene) -> None:
+    write_agent(scene.volume, 4)
+    for suffix in (".json", ".safetensors"):
+        (scene.volume / f"agent{suffix}").rename(scene.volume / f"mine{suffix}")
+    mounted = await scene.choose()
+    assert (digest(mounted) != SHIPPED, mounted.reason, mounted.message.split()[0]) == (True, ScalingReason.MODEL_LOADED, "mounted")
+    again = await scene.choose(mounted.seen, mounted)
+    assert again.agent is mounted.agent
+    own = scene.publish(stage="candidate")
+    assert digest(await scene.choose(again.seen, again)) == digest(mounted)
+    scene.publish(stage="active")
+    assert digest(await scene.choose(again.seen, again, learning="Collect")) == own
+    assert (await scene.choose(kind="dqn-vertical", model="mine")).reason is ScalingReason.MODEL_REFUSED

@@ -36,7 +36,9 @@ def test_two_scrapes_of_one_counter_are_copies_however_often_and_whenever_they_l
     restart=st.integers(12, 58),
     phases=st.tuples(st.integers(0, 4), st.integers(0, 4)),
 )
-def test_a_restart_in_between_makes_them_no_strangers(steps: list[int], restart: int, phases: tuple[int, int]) -> None:
+def test_counters_that_restart_between_scrapes_are_still_copies_of_each_other(
+    steps: list[int], restart: int, phases: tuple[int, int]
+) -> None:
     # so busy before that nobody can take the first counts afterwards for a continuation
     one, other = (scraped([100] * restart + steps[restart:], 5, p, restart, job=str(n)) for n, p in enumerate(phases))
     assert copies(one, other, 0.0)

@@ -11,20 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target, window
+from tests.operator.scaling.small import NOW_S, host, measured, pod, policy, resizing, target, window
 from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import Blocked, ScalingMemory, Size
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.registry import agent_names, make_agent
-from tiphys_models.scaling.seen import Seen
+from tiphys_models.scaling.seen import ServiceHistory
+from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.believed import BLOCKED_MAX_S
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.decide import BLOCKED_FIRST_S, Outcome, View, block, decide_window, refused
+from tiphys_operator.scaling.judging import deciders_of
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.shape import Shape
-from tiphys_operator.scaling.workload import NodeRoom, ScaledPod, Target
+from tiphys_operator.scaling.workload import Target
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Fixed:
     actions: tuple[str, ...] = ()
     digest: str = "ab" * 32
 
-    def answer(self, seen: Seen) -> Answers:
+    def answer(self, seen: ServiceHistory) -> Answers:
         return Answers(np.array([self.replicas]), np.array([self.cpu_m]))
 
 
@@ -47,7 +49,7 @@ class Learned(Fixed):
 
     actions: tuple[str, ...] = ("stay", "grow")
 
-    def answer(self, seen: Seen) -> Answers:
+    def answer(self, seen: ServiceHistory) -> Answers:
         return Answers(np.array([3]), np.array([100.0]), np.array([1]), np.array([[0.25, 0.5]]))
 
 
@@ -57,13 +59,13 @@ def view(
     there = (pod("a"), pod("b")) if pods is None else pods
     read = measured() if read is None else read
     rates = tuple(w.arrived / w.length_s for w in read.windows)
-    return View(of or target(), Shape("main", 100, 50), there, read, rates, Place({"n1": NodeRoom("n1", 64_000)}, {"n1": 100}), conflict)
+    return View(of or target(), Shape("main", 100, 50), there, read, rates, Place({"n1": host("n1", 64_000)}, {"n1": 100}), conflict)
 
 
 def decided(agent: Any = None, seen: ScalingSeen | None = None, now_s: float = NOW_S, **parts: Any) -> Outcome:
     seen = seen or policy()
     assert seen.spec is not None
-    return decide_window(seen, seen.spec, agent or Fixed(), view(**parts), now_s)
+    return decide_window(seen, seen.spec, deciders_of(agent or Fixed(), None), view(**parts), now_s)
 
 
 def after(outcome: Outcome, **spec: Any) -> ScalingSeen:
@@ -222,11 +224,11 @@ def test_a_size_that_a_node_never_gave_is_taken_back_even_below_the_specs_least(
 
 
 def test_an_agent_that_stays_within_a_mask_is_limited_by_it_all_the_same() -> None:
-    full = Place({"n1": NodeRoom("n1", 200)}, {"n1": 100})
+    full = Place({"n1": host("n1", 200)}, {"n1": 100})
     seen = policy()
     assert seen.spec is not None
     tight = replace(view(), place=full)
-    found = decide_window(seen, seen.spec, Fixed(2, 200.0), tight, NOW_S)
+    found = decide_window(seen, seen.spec, deciders_of(Fixed(2, 200.0), None), tight, NOW_S)
     assert found.decision.applied.cpu_milli == 200
     assert found.masked
     assert "ByMask" in found.decision.reasons

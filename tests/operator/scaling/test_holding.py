@@ -9,7 +9,7 @@ import pytest
 from tests.operator.scaling.harness import World, exactly
 from tests.operator.scaling.small import NOW_S
 from tiphys_models.api.reasons import DecisionPhase
-from tiphys_models.clients.kube import ApiError
+from tiphys_models.kube.client import ApiError
 
 
 async def test_prometheus_that_is_gone_holds_everything_and_says_why() -> None:

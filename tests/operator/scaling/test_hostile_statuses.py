@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.operator.scaling.harness import World, exactly
 from tests.operator.scaling.small import NOW_S
 from tiphys_models.api.reasons import DecisionPhase, MaskReason
-from tiphys_models.domain.quantity import rfc3339
+from tiphys_models.base.quantity import rfc3339
 
 _INTS = st.one_of(st.integers(-3, 12), st.sampled_from([0, 2**31, 2**53, 2**63 - 1, 9999, -(2**63)]))
 _TIMES = st.sampled_from([NOW_S, NOW_S - 1, NOW_S - 20, NOW_S + 5, NOW_S + 7200, 0.0, -1e18, 1e18, 1e300])

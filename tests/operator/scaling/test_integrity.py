@@ -11,10 +11,10 @@ import pytest
 from tests.operator.scaling.fleet import IN_FLIGHT, SHAPES, Fleet
 from tests.operator.scaling.harness import Life
 from tests.operator.scaling.small import policy
-from tiphys_models.clients.prometheus import PrometheusClient
+from tiphys_models.kube.prometheus import PrometheusClient
+from tiphys_operator.cluster.scaled import pod_of
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.reader import WindowReader
-from tiphys_operator.scaling.workload import pod_of
 
 TODAY_WINDOWS = 24
 """From 8 pods at 300m to one at 50m before anything was doubted: the same harness at the commit before this test."""

@@ -13,14 +13,14 @@ from tests.operator.scaling.small import NOW_S, measured, pod, policy, target, w
 from tests.operator.scaling.test_decide import view
 from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
-from tiphys_models.api.scaling_transition import Transition
+from tiphys_models.base.network import Network
 from tiphys_models.scaling.learned import LearnedAgent, moves_of
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.reward import bill, pain, reward
 from tiphys_models.scaling.rules import Rule
 from tiphys_models.scaling.settings import RULE
 from tiphys_models.scaling.state import Window
-from tiphys_models.selectors.network import Network
+from tiphys_models.scaling.transition import Transition
 from tiphys_operator.scaling.conflicts import Conflict
 from tiphys_operator.scaling.decide import Outcome
 from tiphys_operator.scaling.judging import judge_of, judged_window
@@ -91,7 +91,7 @@ class Course:
         if taught is not None:
             self.taught.append(taught)
         self.status = self.status.model_copy(update={"last_decision": outcome.decision, "memory": outcome.memory})
-        if self.parsed.mode == "Active" and not self.paused:
+        if self.parsed.acts and not self.paused:
             self.cpu_m = outcome.decision.applied.cpu_milli
 
     @property
@@ -119,7 +119,7 @@ def test_a_transition_tells_state_action_mask_reward_and_the_state_after() -> No
     assert first.reward == pytest.approx(float(reward(cost, pain(first.late), PRICE)))
 
 
-def test_frozen_windows_teach_nobody() -> None:
+def test_windows_of_a_frozen_policy_give_no_transitions() -> None:
     course = Course(preferring("rule x 1"), FROZEN)
     course.play([200.0] * 5)
     assert course.taught == []

@@ -9,7 +9,7 @@ import pytest
 from tests.operator.scaling.harness import Killed, Life, Prometheus, World
 from tests.operator.scaling.test_learning_windows import publish
 from tiphys_models.api.reasons import DecisionPhase
-from tiphys_models.clients.kube import ApiError
+from tiphys_models.kube.client import ApiError
 from tiphys_operator.scaling.raising import RAISE
 
 OBJECTIVE = {"latencyMilliseconds": 400, "metrics": {"inFlight": "requests_in_flight"}}

@@ -181,7 +181,7 @@ def test_no_matcher_leads_a_policy_out_of_its_own_namespace(preset: Any, keys: l
         assert own in selector
         # twice would still be both; once, as ours, leaves nothing to argue about
         assert labels.count(PRESETS[preset].tenancy) == 1 + (pod_label == PRESETS[preset].tenancy)
-    for query in (source.cpu("container_cpu_usage_seconds_total", names, "main", 30), source.up(names, 30)):
+    for query in (source.cpu(names, "main", 30), source.up(names, 30)):
         assert not query or ('namespace="shop"' in query and not re.search('[{,]namespace="victim"', query))
 
 

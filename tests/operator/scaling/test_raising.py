@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operator.scaling.small import NOW_S, measured, pod, policy, resizing, target, window
+from tests.operator.scaling.small import NOW_S, host, measured, pod, policy, resizing, target, window
 from tests.operator.scaling.test_decide import Fixed, view
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_operator.scaling.decide import Outcome, View, decide_window
+from tiphys_operator.scaling.judging import deciders_of
 from tiphys_operator.scaling.raising import Glimpse, glimpse, look_every_s, overrun, raised
 from tiphys_operator.scaling.room import Place
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.series import Series
-from tiphys_operator.scaling.workload import node_of
 
 CPU_MS = 2.0
 JUMP = Glimpse(NOW_S, rate=150.0, in_flight=100.0)
@@ -77,11 +77,11 @@ def test_the_window_under_way_does_not_take_a_raise_back_and_the_next_one_may() 
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     found = policy(status, vertical={"minCpuMilli": 50, "maxCpuMilli": 400, "behavior": behavior})
     grown = replace(here(), pods=(pod("web-1", cpu="200m"), pod("web-2", cpu="200m")))
-    diluted = decide_window(found, spec_of(found), Fixed(2, 120.0), grown, NOW_S + 1)
+    diluted = decide_window(found, spec_of(found), deciders_of(Fixed(2, 120.0), None), grown, NOW_S + 1)
     assert diluted.decision.applied.cpu_milli == 200
     assert "cpu-down: JustRaised" in diluted.decision.masked
     later = replace(grown, measured=measured(window(at_s=NOW_S + 15)))
-    assert decide_window(found, spec_of(found), Fixed(2, 120.0), later, NOW_S + 16).decision.applied.cpu_milli == 120
+    assert decide_window(found, spec_of(found), deciders_of(Fixed(2, 120.0), None), later, NOW_S + 16).decision.applied.cpu_milli == 120
 
 
 def test_a_second_raise_replaces_what_the_first_one_kept() -> None:
@@ -135,7 +135,7 @@ def test_a_bound_and_a_rate_leave_part_of_it() -> None:
 
 
 def test_a_full_node_and_a_pending_resize_mask_it_as_in_a_window() -> None:
-    node = node_of({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "160m"}}})
+    node = host("n1", 160)
     full = outcome(looked=here(place=Place({"n1": node}, {"n1": 100})))
     assert full is not None
     assert full.decision.applied.cpu_milli == 160
@@ -155,7 +155,7 @@ def test_a_full_node_and_a_pending_resize_mask_it_as_in_a_window() -> None:
 def test_whatever_is_seen_a_raise_only_grows_only_cpu_and_stays_within_bound_and_node(
     rate: float, waiting: float, most: int, free_m: int
 ) -> None:
-    node = node_of({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": f"{100 + free_m}m"}}})
+    node = host("n1", 100 + free_m)
     looked = here(place=Place({"n1": node}, {"n1": 100}))
     made = outcome(Glimpse(NOW_S, rate, waiting), looked, vertical={"minCpuMilli": 50, "maxCpuMilli": 10 * most})
     if made is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator.scaling.harness import Life, World, exactly
-from tiphys_operator.permissions import wanted
+from tiphys_operator.runtime.permissions import wanted
 from tiphys_operator.scaling.reach import Reach
 
 
@@ -49,7 +49,7 @@ async def test_a_status_there_is_obeyed_as_little() -> None:
 
 
 @pytest.mark.parametrize("reach", [Reach("tiphys-system"), Reach("tiphys-system", allowed=frozenset({"shop"}))])
-async def test_elsewhere_it_works_as_ever(reach: Reach) -> None:
+async def test_policies_act_in_namespaces_where_scaling_is_allowed(reach: Reach) -> None:
     world = World(**exactly(3, 200))
     await life_in(world, "shop", reach).window()
     assert world.kube.deployment["spec"]["replicas"] == 3

@@ -6,8 +6,8 @@ import math
 from typing import Any, cast
 
 from tests.operator.scaling.small import NOW_S, pod, policy
-from tiphys_models.clients.prometheus import AnswerTooLarge, PrometheusClient
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.prometheus import AnswerTooLarge, PrometheusClient
 from tiphys_operator.scaling.reader import WindowReader
 
 L = 15.0

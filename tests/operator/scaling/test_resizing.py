@@ -6,9 +6,9 @@ import pytest
 
 from tests.operator.scaling.small import NOW_S, pod, resizing
 from tiphys_models.api.reasons import MaskReason
+from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.resizing import DEFERRED_MAX_S, IN_PROGRESS_MAX_S, Sizing, sizing
 from tiphys_operator.scaling.shape import Shape
-from tiphys_operator.scaling.workload import ScaledPod
 
 SHAPE = Shape("main", 100, 50)
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.operator.scaling.small import NOW_S, pod, policy, resizing, target, window
+from tests.operator.scaling.small import NOW_S, host, pod, policy, resizing, target, window
 from tiphys_models.api.reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked
+from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.room import Place, Room, node_limit, quota_cpu, quota_pods, room
 from tiphys_operator.scaling.shape import Shape
-from tiphys_operator.scaling.workload import NodeRoom, ScaledPod, Target
+from tiphys_operator.scaling.workload import Target
 
 SHAPE = Shape("main", 100, 50)
-FREE = Place({"n1": NodeRoom("n1", 8000)}, {"n1": 100})
+FREE = Place({"n1": host("n1", 8000)}, {"n1": 100})
 
 
 def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, Any]:
@@ -84,11 +85,11 @@ def test_a_used_up_quota_narrows_both_bounds_and_is_named() -> None:
 
 
 def test_pods_grow_no_further_than_their_fullest_node_allows() -> None:
-    place = Place({"n1": NodeRoom("n1", 1000), "n2": NodeRoom("n2", 1000)}, {"n1": 900, "n2": 100})
+    place = Place({"n1": host("n1", 1000), "n2": host("n2", 1000)}, {"n1": 900, "n2": 100})
     three = [pod("a"), pod("b"), pod("c", node="n2")]
     # 100 free requests on n1 for two pods: 50 more each, which are 100 of limit
     assert node_limit(place, three, SHAPE, 100) == 200
-    full = Place({"n1": NodeRoom("n1", 1000)}, {"n1": 1200})
+    full = Place({"n1": host("n1", 1000)}, {"n1": 1200})
     assert node_limit(full, three, SHAPE, 100) == 100, "an overfull node takes nothing away"
     assert node_limit(Place({}, {}), three, SHAPE, 100) is None
     assert found(pods=three, place=place).masked == ("cpu-up: NodeCapacity",)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tiphys_models.api.scaling_transition import Transition, TransitionPage
+from tiphys_models.scaling.transition import Transition, TransitionPage
 from tiphys_operator.scaling.transition_log import TransitionLog
 
 

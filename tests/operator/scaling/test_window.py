@@ -89,7 +89,7 @@ async def test_a_policy_whose_labels_somebody_changes_in_a_loop_is_decided_all_t
     seen = scaling_seen(world.kube.policy)
     for version in ("98", "99"):
         world.kube.policy["metadata"] |= change | {"resourceVersion": version}
-    life.cluster.put_policy(world.kube.policy)
+    life.cluster.store.put(world.kube.policy)
     await life.runner.run(seen, life.running)
     assert bool(world.kube.writes) == acted
 

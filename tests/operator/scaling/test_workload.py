@@ -6,9 +6,9 @@ import pytest
 
 from tests.operator.scaling.small import NOW_S, deployment, pod, pod_object, resizing, target
 from tiphys_models.api.scaling_policy import Vertical
-from tiphys_operator.scaling.cluster import ScalingCluster
+from tiphys_operator.cluster.scaled import Resize, pod_of
 from tiphys_operator.scaling.shape import Shape, shape_of, size_in_force
-from tiphys_operator.scaling.workload import Resize, pod_of, target_of
+from tiphys_operator.scaling.workload import target_of
 
 
 def test_a_workload_owns_its_pods_and_not_those_labelled_alike() -> None:
@@ -110,14 +110,3 @@ def test_a_stateful_set_that_keeps_two_revisions_on_purpose_is_not_rolling_out(
 def test_a_setter_of_replicas_without_a_name_is_nobody() -> None:
     fields: list[dict[str, object]] = [{"fieldsV1": {"f:spec": {"f:replicas": {}}}, "time": None}]
     assert target(metadata={"managedFields": fields}).manager == ""
-
-
-def test_what_gone_pods_used_leaves_nothing_behind() -> None:
-    cluster = ScalingCluster()
-    for n in range(5):
-        cluster.put_pod(pod(f"web-{n}", node=f"n{n}"), f"web-{n}")
-    assert cluster.used_m == {f"n{n}": 50 for n in range(5)}
-    for n in range(5):
-        cluster.put_pod(None, f"web-{n}")
-    assert (cluster.used_m, cluster.pods_kept(), cluster.owned(target())) == ({}, 0, ())
-    assert cluster._by_namespace == {}

@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from tests.builders import policy_object
-from tests.operator.selection.test_cluster import NODE, pod
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.domain.clock import SystemClock
+from tests.operator.cluster.test_live import NODE, pod
+from tiphys_models.base.clock import SystemClock
+from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_operator.metrics import OperatorMetrics
-from tiphys_operator.observation import PolicySeen, policy_seen
+from tiphys_operator.placement.observation import PolicySeen, policy_seen
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.selection.checkpoint import Checkpoint
-from tiphys_operator.selection.loop import SelectionLoop
+from tiphys_operator.selection.controller import SelectionController
 from tiphys_operator.selection.prices import PriceTable
-from tiphys_operator.writer import Writer
+from tiphys_operator.served_models import ServedModels
 
 UID = "uid-p"
 
@@ -45,6 +46,8 @@ class Kube:
     async def pages(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> AsyncGenerator[dict[str, Any], None]:
         waiting = pod("Pending")
         waiting["spec"] = {**waiting["spec"], "nodeName": "", "schedulerName": "tiphys"}
+        if path.endswith("learnedmodels"):
+            await asyncio.sleep(60)  # who publishes puts into the sink
         yield {"metadata": {"resourceVersion": "1"}, "items": [NODE if path.endswith("nodes") else waiting]}
 
     async def watch(self, *args: Any, **limits: Any) -> AsyncGenerator[dict[str, Any], None]:
@@ -107,10 +110,12 @@ def selecting(generation: int = 1, **select: Any) -> PolicySeen:
     return policy_seen(obj)
 
 
-def loop_on(kube: Kube, policy: PolicySeen, metrics: OperatorMetrics | None = None) -> SelectionLoop:
+def loop_on(
+    kube: Kube, policy: PolicySeen, metrics: OperatorMetrics | None = None, models: ServedModels | None = None
+) -> SelectionController:
     client, writer, clock = cast("KubeClient", kube), cast("Writer", Unfenced()), SystemClock()
     checkpoint = Checkpoint(client, writer, "tiphys-system", "tiphys-selection")
-    made = SelectionLoop(
+    made = SelectionController(
         client,
         writer,
         checkpoint,
@@ -119,6 +124,7 @@ def loop_on(kube: Kube, policy: PolicySeen, metrics: OperatorMetrics | None = No
         clock,
         own_namespace="tiphys-system",
         scheduler_name="tiphys",
+        models=models,
     )
     made.see([policy])
     return made
@@ -126,8 +132,8 @@ def loop_on(kube: Kube, policy: PolicySeen, metrics: OperatorMetrics | None = No
 
 @asynccontextmanager
 async def running(
-    kube: Kube, policy: PolicySeen, news: Callable[[SelectionLoop], None] = lambda made: None, metrics: OperatorMetrics | None = None
-) -> AsyncGenerator[SelectionLoop, None]:
+    kube: Kube, policy: PolicySeen, news: Callable[[SelectionController], None] = lambda made: None, metrics: OperatorMetrics | None = None
+) -> AsyncGenerator[SelectionController, None]:
     made = loop_on(kube, policy, metrics)
     made.on_news = lambda: news(made)
     task = asyncio.create_task(made.run())

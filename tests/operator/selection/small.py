@@ -8,8 +8,8 @@ from typing import Any
 from tests.builders import policy_object
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.api.selection import SelectSpec
+from tiphys_operator.cluster.live import LiveNode, LivePod
 from tiphys_operator.selection.chooser import Chooser
-from tiphys_operator.selection.cluster import LiveNode, LivePod
 from tiphys_operator.selection.interval import Result, View, run_interval
 from tiphys_operator.selection.memory import Memory
 from tiphys_operator.selection.prices import PriceTable
@@ -32,8 +32,8 @@ def pod(uid: str, function: str = "f", **changes: Any) -> LivePod:
     return LivePod(uid=uid, function=f"default/{function}", **(facts | changes))
 
 
-def policy(mode: str = "Active", **select: Any) -> tuple[Route, SelectSpec]:
-    obj = policy_object(mode=mode, select={"by": "preview", **select})
+def policy(policy_mode: str = "Active", **select: Any) -> tuple[Route, SelectSpec]:
+    obj = policy_object(mode=policy_mode, select={"by": "preview", **select})
     obj["metadata"] |= {"generation": 3, "uid": "policy-uid"}
     route = route_of(obj)
     assert route.spec.select is not None
@@ -43,10 +43,10 @@ def policy(mode: str = "Active", **select: Any) -> tuple[Route, SelectSpec]:
 class Live:
     """One policy over a cluster that a test changes between intervals."""
 
-    def __init__(self, *nodes: LiveNode, mode: str = "Active", **select: Any) -> None:
+    def __init__(self, *nodes: LiveNode, policy_mode: str = "Active", **select: Any) -> None:
         self.nodes = {n.name: n for n in nodes or [node(f"b2s-{i}") for i in range(4)] + [node("b8ms-0", "B8ms")]}
         self.pods: dict[str, LivePod] = {}
-        self.route, self.spec = policy(mode, **select)
+        self.route, self.spec = policy(policy_mode, **select)
         self.memory = Memory()
         self.chooser = Chooser(self.spec)
         self.now_s = START_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operator.selection.small import Live, node
-from tiphys_operator.selection.cluster import live_node, live_pod
+from tiphys_operator.cluster.live import live_node, live_pod
 
 NOW_S = 1_700_000_000.0
 FAST_S = 1.0

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.operator.selection.harness import Kube, Unfenced
-from tiphys_models.clients.kube import KubeClient
-from tiphys_models.domain.errors import Unavailable
+from tiphys_models.base.errors import Unavailable
+from tiphys_models.kube.client import KubeClient
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.selection.checkpoint import MAX_BYTES, Checkpoint
 from tiphys_operator.selection.history import History
 from tiphys_operator.selection.memory import Memory, load
-from tiphys_operator.writer import Writer
 
 MINE, GONE = "11111111-2222-4333-8444-555555555555", "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 FLEET = tuple(f"aks-nodepool1-12345678-vmss{i:06d}" for i in range(100))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from tests.operator.selection.small import ONLY_COST, ONLY_ENERGY, START_S, Live, node, policy
 from tiphys_models.api.reasons import ChoiceReason
-from tiphys_models.cloud.state import CloudState
-from tiphys_models.cloud.tasks import Tasks
-from tiphys_models.selectors.protocol import Choice
-from tiphys_operator.selection.chooser import Chooser, hold
+from tiphys_models.selection.cloud.state import CloudState, Plan
+from tiphys_models.selection.cloud.tasks import Tasks
+from tiphys_models.selection.planners.protocol import Planner
+from tiphys_models.selection.selectors.hold import SwitchRules, hold
+from tiphys_models.selection.selectors.look_ahead import LookAhead
+from tiphys_models.selection.selectors.protocol import Choice
+from tiphys_operator.selection.chooser import Chooser
 from tiphys_operator.selection.prices import PriceTable
 
 
@@ -127,20 +130,20 @@ CHOICE = Choice("b", "BestPredicted", {"a": 10.0, "b": 9.0})
     ],
 )
 def test_margin_and_limit_hold_the_active_candidate(active: str, margin: int, per_hour: int, wanted: tuple[str, ChoiceReason]) -> None:
-    held = hold(CHOICE, active, ("a", "b"), margin, per_hour, [], START_S)
+    held = hold(CHOICE, active, ("a", "b"), SwitchRules(margin, per_hour), [], START_S)
     assert (held.candidate, held.reason) == wanted
 
 
 @pytest.mark.parametrize("reason", [ChoiceReason.FALLBACK, ChoiceReason.EXPLORING])
 def test_a_selector_that_distrusts_itself_or_explores_is_not_held_by_its_own_predictions(reason: ChoiceReason) -> None:
     dear = Choice("b", reason, {"a": 9.0, "b": 10.0})
-    assert hold(dear, "a", ("a", "b"), 5, 1, [], START_S).candidate == "b"
-    assert hold(dear, "a", ("a", "b"), 5, 0, [], START_S).reason == ChoiceReason.SWITCH_LIMIT
+    assert hold(dear, "a", ("a", "b"), SwitchRules(5, 1), [], START_S).candidate == "b"
+    assert hold(dear, "a", ("a", "b"), SwitchRules(5, 0), [], START_S).reason == ChoiceReason.SWITCH_LIMIT
 
 
 def test_switches_of_more_than_an_hour_ago_do_not_count() -> None:
-    assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3601], START_S).candidate == "b"
-    assert hold(CHOICE, "a", ("a", "b"), 0, 1, [START_S - 3599], START_S).candidate == "a"
+    assert hold(CHOICE, "a", ("a", "b"), SwitchRules(0, 1), [START_S - 3601], START_S).candidate == "b"
+    assert hold(CHOICE, "a", ("a", "b"), SwitchRules(0, 1), [START_S - 3599], START_S).candidate == "a"
 
 
 @pytest.mark.parametrize("by", ["metanet", "dqn"])
@@ -195,9 +198,9 @@ class Recorder:
         choice: Choice = self._selector.choose(decision, state, tasks, candidates)
         return choice
 
-    def overruled(self, decision: int, candidate: str) -> None:
+    def commit(self, decision: int, choice: Choice, candidate: str) -> None:
         self.told[decision] = candidate
-        self._selector.overruled(decision, candidate)
+        self._selector.commit(decision, choice, candidate)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._selector, name)
@@ -214,5 +217,44 @@ def test_a_selector_is_asked_once_a_decision_and_told_what_was_done_instead() ->
     first = live.memory.active
     assert [decision for decision, _ in recorder.asked] == [1, 2, 3, 4]
     assert {candidates for _, candidates in recorder.asked} == {("cost-lean", "one-per-host", "energy-lean")}
-    assert set(recorder.told.values()) == {first}
-    assert len(recorder.told) >= 2
+    assert recorder.told == dict.fromkeys((1, 2, 3, 4), first)
+
+
+@dataclass(slots=True)
+class Counting:
+    """A planner that counts its plans."""
+
+    planner: Planner
+    made: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.planner.name
+
+    def assign(self, state: CloudState, tasks: Tasks, seed: int) -> Plan:
+        self.made += 1
+        return self.planner.assign(state, tasks, seed)
+
+
+def test_a_plan_that_was_looked_at_is_not_made_again_and_is_the_same() -> None:
+    live, plain = Live(), Live()
+    selector = live.chooser._selector
+    assert isinstance(selector, LookAhead)
+    counting = {name: Counting(planner) for name, planner in selector._planners.items()}
+    selector._planners = dict(counting)
+    live.chooser._planners = dict(counting)
+    plans = []
+    for one in (live, plain):
+        one.create(3)
+        if one is plain:
+            one.chooser._selector = Unhelpful(one.chooser._selector)
+        plans.append(one.interval().plan)
+    assert [planner.made for planner in counting.values()] == [1, 1, 1]
+    assert plans[0] == plans[1]
+
+
+class Unhelpful(Recorder):
+    """A selector that keeps its plans to itself."""
+
+    def choose(self, decision: int, state: CloudState, tasks: Tasks, candidates: tuple[str, ...]) -> Choice:
+        return replace(super().choose(decision, state, tasks, candidates), plans={})

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import policy_object
 from tests.operator.selection.small import ONLY_COST, Live, node, policy
 from tiphys_models.api.routing import route_of
-from tiphys_models.cloud.hosts import B2S, power_w
+from tiphys_models.selection.cloud.hosts import B2S, power_w
 from tiphys_operator.selection.chooser import Chooser
 from tiphys_operator.selection.memory import load
 
@@ -195,7 +195,7 @@ def test_a_node_that_goes_takes_its_pods_from_the_books_and_leaves_the_plan() ->
 
 
 def test_shadow_decisions_are_measured_on_nobody() -> None:
-    live = Live(mode="Shadow")
+    live = Live(policy_mode="Shadow")
     live.create(2)
     live.interval()
     live.bind("b2s-0")

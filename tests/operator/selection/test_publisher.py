@@ -10,12 +10,12 @@ import pytest
 from tests.operator.selection.harness import Kube, Unfenced, selecting
 from tests.operator.selection.test_checkpoint import MINE, opened
 from tiphys_models.api.placement_plan import PlacementPlanSpec
-from tiphys_models.clients.kube import ApiError, KubeClient
-from tiphys_models.clients.leases import LeaseLost
+from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.kube.leases import LeaseLost
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.selection.memory import Memory, load
 from tiphys_operator.selection.publisher import Publisher
-from tiphys_operator.writer import Writer
 
 
 class Deposed(Unfenced):

@@ -1,0 +1,1 @@
+"""The API server of the cluster that a kubeconfig names."""

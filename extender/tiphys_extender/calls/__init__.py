@@ -1,0 +1,1 @@
+"""Placement of calls for platforms that place calls, not pods."""

@@ -1,0 +1,1 @@
+"""The scheduler's extender: pods are ranked, and what was decided is logged and explained."""

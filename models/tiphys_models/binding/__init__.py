@@ -1,1 +1,0 @@
-"""Binding of inference streams: offers, requirements, constraints, and the policies that choose among what is feasible. numpy only."""

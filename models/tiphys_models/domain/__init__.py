@@ -1,1 +1,0 @@
-"""Frozen types and small pure functions that everything else speaks in. Standard library only."""

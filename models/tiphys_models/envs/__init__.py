@@ -1,1 +1,0 @@
-"""Gymnasium environments over the simulators."""

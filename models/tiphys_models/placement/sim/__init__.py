@@ -1,0 +1,1 @@
+"""The simulated FaaS cluster that trains and judges placement policies."""

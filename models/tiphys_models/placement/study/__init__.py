@@ -1,0 +1,1 @@
+"""`tiphys bench placement`: every policy on the same calls in the simulated FaaS cluster."""

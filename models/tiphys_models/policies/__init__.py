@@ -1,1 +1,0 @@
-"""Placement policies: pure scores over candidates. `registry` lists them by the names the CRD uses."""

@@ -1,0 +1,1 @@
+"""`tiphys bench scaling`: scaling agents, rules and a clairvoyant on the same arrivals of a simulated service."""

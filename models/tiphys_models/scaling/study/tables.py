@@ -1,0 +1,142 @@
+"""Tables of the scaling study: agents below each other, shapes beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tiphys_models.lab.documents import Tables
+from tiphys_models.lab.intervals import Interval
+from tiphys_models.lab.report import Result, Row
+from tiphys_models.scaling.study.figures import over_bar
+from tiphys_models.scaling.study.play import JOINT, PER_POD
+
+TITLES = (
+    "run",
+    "cost of the chosen settings",
+    "windows kept by the chosen settings, %",
+    "requests in time, and never served, with the chosen settings, %",
+    "changes of size with the chosen settings",
+    "combined over the rules' cost at what they attain",
+    "every setting: cost (windows kept, %)",
+    "three services: cost (windows kept, %)",
+    "per-pod queues: cost (windows kept, %)",
+    "settling at constant rates",
+)
+_Means = dict[str, Row]
+"""Summary objects of one shape, agent and setting, by metric."""
+
+
+def titles(agents: Sequence[str], *, requests: bool) -> list[str]:
+    """The tables that a run with these agents will have; queues for every pod are simulated by requests only."""
+    wanted = {
+        "combined over the rules' cost at what they attain": "combined" in agents,
+        "three services: cost (windows kept, %)": "dqn-horizontal" in agents,
+        "per-pod queues: cost (windows kept, %)": requests,
+        "settling at constant rates": "dqn-vertical" in agents,
+    }
+    return [title for title in TITLES if wanted.get(title, True)]
+
+
+def tables(result: Result) -> Tables:
+    """The run; the chosen settings figure by figure; `combined` at equal attainment; every setting; rows of their own."""
+    cells = _cells(result)
+    plain = [shape for shape in dict.fromkeys(shape for shape, _, _ in cells) if not _special(shape)]
+    chosen = {key: means for key, means in cells.items() if result.inputs["chosen"].get(key[1], key[2]) == key[2]}
+    own_queues = {(s.removesuffix(PER_POD), a, name): means for (s, a, name), means in chosen.items() if s.endswith(PER_POD)}
+    made = [
+        [_run(result)],
+        _lines(chosen, plain, _cost),
+        _lines(chosen, plain, _kept),
+        _lines(chosen, plain, _requests),
+        _lines(chosen, plain, lambda m: f"{m['switches']['mean']:.0f}"),
+        list(_over_bars(result, plain)),
+        _lines(cells, plain, _cost_and_kept),
+        _lines(chosen, [JOINT], _cost_and_kept),
+        _lines(own_queues, plain, _cost_and_kept),
+        list(_settling(result.rows)),
+    ]
+    return [(title, rows) for title, rows in zip(TITLES, made, strict=True) if rows]
+
+
+def _cells(result: Result) -> dict[tuple[str, str, str], _Means]:
+    found: dict[tuple[str, str, str], _Means] = {}
+    for s in result.summary:
+        found.setdefault((s["shape"], s["agent"], s["setting"]), {})[s["metric"]] = s
+    return found
+
+
+def _special(shape: str) -> bool:
+    return shape == JOINT or shape.endswith(PER_POD) or shape.startswith("constant-")
+
+
+def _run(result: Result) -> Row:
+    return {
+        "seeds of the test split": ", ".join(map(str, result.seeds)),
+        "simulator": result.inputs["simulator"],
+        "rows": len(result.rows),
+        "minutes": f"{result.wall_seconds / 60:.0f}",
+    }
+
+
+def _lines(cells: dict[tuple[str, str, str], _Means], shapes: Sequence[str], show: Callable[[_Means], str]) -> list[Row]:
+    lines: dict[tuple[str, str], Row] = {}
+    for (shape, agent, setting), means in cells.items():
+        if shape in shapes:
+            lines.setdefault((agent, setting), {"agent": agent, "setting": setting})[shape] = show(means)
+    return list(lines.values())
+
+
+def _cost(means: _Means) -> str:
+    return f"{means['cost']['mean']:.3f}"
+
+
+def _kept(means: _Means) -> str:
+    m = means["slo_attained"]
+    span = "" if m["ci95_low"] is None else f" ({100 * m['ci95_low']:.1f} to {100 * m['ci95_high']:.1f})"
+    return f"{100 * m['mean']:.1f}{span}"
+
+
+def _requests(means: _Means) -> str:
+    return f"{100 * means['requests_attained']['mean']:.1f}, {100 * means['never_served']['mean']:.2f}"
+
+
+def _cost_and_kept(means: _Means) -> str:
+    return f"{_cost(means)} ({100 * means['slo_attained']['mean']:.1f})"
+
+
+def _over_bars(result: Result, shapes: Sequence[str]) -> Iterator[Row]:
+    """The ratio of mean frontiers, in brackets its interval."""
+    there = {r["agent"] for r in result.rows}
+    for shape in shapes if "combined" in there else ():
+        line: Row = {"shape": shape}
+        for bar in ("rule-horizontal", "rule", "hpa"):
+            if bar in there:
+                setting = result.inputs["chosen"][bar]
+                line[f"over `{bar}`, {setting}"] = _ratio(over_bar(result.rows, bar, setting, shape).interval())
+        yield line
+
+
+def _ratio(found: Interval) -> str:
+    if not np.isfinite(found.mean):
+        return "never attained"
+    if np.isfinite(found.ci95_high):
+        return f"{found.mean:.3f} ({found.ci95_low:.3f} to {found.ci95_high:.3f})"
+    return f"{found.mean:.3f}" + (" (not attained without one of the seeds)" if found.n > 1 else "")
+
+
+def _settling(rows: Sequence[Row]) -> Iterator[Row]:
+    """Means over seeds, both starts beside each other."""
+    groups: dict[tuple[str, str], dict[float, list[Row]]] = {}
+    for r in rows:
+        if "start_m" in r:
+            groups.setdefault((r["agent"], r["shape"]), {}).setdefault(r["start_m"], []).append(r)
+    for (agent, shape), starts in groups.items():
+        smallest = np.mean([r["smallest_m"] for mine in starts.values() for r in mine])
+        line: Row = {"agent": agent, "shape": shape, "smallest, m": f"{smallest:.0f}"}
+        for start_m, mine in starts.items():
+            over = np.mean([r["settled_m"] / r["smallest_m"] for r in mine])
+            kept = 100 * np.mean([r["kept_at_last"] for r in mine])
+            line[f"from {start_m:g}m: settled over smallest (windows kept, %)"] = f"{over:.2f} ({kept:.1f})"
+        yield line

@@ -1,0 +1,1 @@
+"""Selection of a planner every interval: the cloud that both see, planners, selectors."""

@@ -1,1 +1,0 @@
-"""An event-driven simulation of a FaaS cluster. For training and benchmarks only: no service imports it."""

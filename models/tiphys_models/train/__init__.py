@@ -1,1 +1,0 @@
-"""Offline training. The only package beside `nets` that imports torch."""

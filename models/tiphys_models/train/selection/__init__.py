@@ -1,1 +1,0 @@
-"""Training of selectors: episodes with counterfactual labels, fits in torch, validation by playing."""

@@ -1,0 +1,15 @@
+"""Metrics of the whole process: what every loop counts, and what one system alone does."""
+
+from __future__ import annotations
+
+from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.scaling.metrics import ScalingMetrics
+from tiphys_operator.streams.metrics import BindingMetrics
+
+
+def all_metrics() -> OperatorMetrics:
+    """The metrics that one process exports; each system's are there from the start, also where its loop is off."""
+    metrics = OperatorMetrics()
+    metrics.part(ScalingMetrics)
+    metrics.part(BindingMetrics)
+    return metrics

@@ -1,0 +1,1 @@
+"""Benchmarks that start processes of the services: speed, floods, and what happens on a control plane."""
