@@ -44,6 +44,8 @@ NODE = np.dtype(
     [
         ("cores", "f8"),
         ("capacity", "f8"),  # bytes
+        ("speed", "f8"),  # how fast it starts and runs calls; 1 where nothing is said
+        ("pulled_s", "f8"),  # when the last image that it was asked to pull is there
         ("alive", "?"),
         ("containers", "i8"),  # how many slots are in use
         ("pool", "f8"),  # bytes held by containers
@@ -78,11 +80,19 @@ SLOT = np.dtype(
     ],
     align=True,
 )
+IMAGE = np.dtype(
+    [
+        ("there_s", "f8"),  # when it is on the node; infinite: nobody has asked for it
+        ("used_s", "f8"),  # when a container of it last started
+    ],
+    align=True,
+)
 CALL = np.dtype(
     [
         ("node", "i8"),  # -1 before it has one
         ("behind", "i8"),  # who stands behind it in a queue; -1 nobody
         ("start_s", "f8"),
+        ("ready_s", "f8"),  # when its container had started
         ("finish_s", "f8"),
         ("cold", "?"),
     ],
@@ -108,6 +118,10 @@ class SimulatedFleet(NamedTuple):
     arrival_s: FloatArray
     function: IntArray
     noise: FloatArray
+    image_mib: float = 0.0
+    """Size of a function's image, pulled before its first start on a node; zero: all of them are there."""
+    pull_mib_per_s: float = 100.0
+    images_kept_mib: float = 1e9
 
 
 class SimulatedCluster(NamedTuple):
@@ -119,17 +133,22 @@ class SimulatedCluster(NamedTuple):
     """[N + 1, C] of `SLOT`: containers, packed to the front."""
     calls: RecordArray
     """Calls: [K] records of `CALL`."""
+    images: RecordArray
+    """[N + 1, F] of `IMAGE`."""
 
 
-def new_cluster(cores: FloatArray, capacity_bytes: FloatArray, least_memory: float, calls: int) -> SimulatedCluster:
+def new_cluster(cores: FloatArray, capacity_bytes: FloatArray, least_memory: float, calls: int, functions: int) -> SimulatedCluster:
     """Empty nodes of these sizes."""
     nodes = np.zeros(len(cores) + 1, NODE)
     nodes["cores"][:-1] = cores
     nodes["capacity"][:-1] = capacity_bytes
     nodes["alive"][:-1] = True
+    nodes["speed"] = 1.0
     nodes["next_s"] = NEVER
     nodes["head"] = nodes["tail"] = -1
     records = np.zeros(calls, CALL)
     records["node"] = records["behind"] = -1
-    records["start_s"] = records["finish_s"] = np.nan
-    return SimulatedCluster(nodes, np.zeros((len(nodes), max(int(np.max(capacity_bytes) // least_memory), 1)), SLOT), records)
+    records["start_s"] = records["ready_s"] = records["finish_s"] = np.nan
+    images = np.zeros((len(nodes), functions), IMAGE)
+    images["there_s"] = NEVER
+    return SimulatedCluster(nodes, np.zeros((len(nodes), max(int(np.max(capacity_bytes) // least_memory), 1)), SLOT), records, images)

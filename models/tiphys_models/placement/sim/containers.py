@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiphys_models.lab.compiled import inlined
-from tiphys_models.placement.sim.cluster import IDLE, INIT, RUN, SimulatedCluster, SimulatedFleet
+from tiphys_models.placement.sim.cluster import IDLE, INIT, NEVER, RUN, SimulatedCluster, SimulatedFleet
 
 
 @inlined
@@ -26,6 +26,34 @@ def expire(c: SimulatedCluster, g: SimulatedFleet, n: int, t: float) -> None:
             remove(c, g, n, s)
         else:
             s += 1
+
+
+@inlined
+def image_there_s(c: SimulatedCluster, g: SimulatedFleet, n: int, f: int, t: float) -> float:
+    """When the function's image is on node n for a container that wants to start now: one pull after the other, the oldest images go."""
+    if g.image_mib == 0.0:
+        return t
+    images = c.images[n]
+    images[f].used_s = t
+    if images[f].there_s < NEVER:
+        return max(t, images[f].there_s)
+    kept = g.image_mib
+    for other in range(len(images)):
+        if images[other].there_s < NEVER:
+            kept += g.image_mib
+    while kept > g.images_kept_mib:
+        oldest = -1
+        for other in range(len(images)):
+            if images[other].there_s < NEVER and (oldest < 0 or images[other].used_s < images[oldest].used_s):
+                oldest = other
+        if oldest < 0:
+            break
+        images[oldest].there_s = NEVER
+        kept -= g.image_mib
+    node = c.nodes[n]
+    node.pulled_s = max(node.pulled_s, t) + g.image_mib / g.pull_mib_per_s
+    images[f].there_s = node.pulled_s
+    return max(t, images[f].there_s)
 
 
 @inlined
@@ -63,11 +91,11 @@ def begin(c: SimulatedCluster, g: SimulatedFleet, n: int, k: int, t: float) -> b
         slot.kind = INIT
         slot.holds = f
         slot.call = k
-        slot.left = t + wanted.init_s
+        slot.left = image_there_s(c, g, n, f, t) + wanted.init_s / node.speed
         slot.rate = 0.0
         node.reads += wanted.disk_reads_cold
     node.received += wanted.net_received
     if n < len(c.nodes) - 1:
-        c.calls[k].start_s = t
+        c.calls[k].start_s = c.calls[k].ready_s = t
         c.calls[k].cold = best < 0
     return True

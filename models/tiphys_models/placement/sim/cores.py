@@ -88,6 +88,7 @@ def share(c: SimulatedCluster, g: SimulatedFleet, n: int) -> None:
         if slot.kind == RUN:
             slot.rate *= slower
             used += slot.rate
+            slot.rate *= node.speed
             next_s = min(next_s, node.seen_s + max(slot.left, 0.0) / slot.rate)
     node.used_cores = used
     node.next_s = next_s

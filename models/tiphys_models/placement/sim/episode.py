@@ -161,7 +161,7 @@ def play(
     """The workload through a compiled rule, recording on a tape."""
     fleet = make_fleet(scenario, workload, functions)
     calls = len(workload)
-    cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(fleet.functions["memory"].min()), calls)
+    cluster = new_cluster(scenario.cores(), scenario.capacity_bytes(), float(fleet.functions["memory"].min()), calls, len(fleet.functions))
     seen = new_seen(scenario.nodes, len(fleet.functions), calls, scenario.period_s, scenario.delay_s)
     events = sorted(scenario.events, key=lambda e: e.at_s)
     script = Script(

@@ -24,6 +24,8 @@ def settle(c: SimulatedCluster, g: SimulatedFleet, n: int, t: float) -> None:
         if slot.kind == INIT and slot.left <= t:
             slot.kind = RUN
             slot.left = f.cold_work * g.noise[slot.call]
+            if n < len(c.nodes) - 1:
+                c.calls[slot.call].ready_s = t
             s += 1
         elif slot.kind == RUN and slot.left <= _DONE * max(slot.rate, 1.0):
             freed = True

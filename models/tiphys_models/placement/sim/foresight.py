@@ -33,3 +33,5 @@ def copy_node(c: SimulatedCluster, source: int, target: int) -> None:
     c.nodes[target].finish_sum = 0.0
     for s in range(c.nodes[source].containers):
         c.slots[target, s] = c.slots[source, s]
+    for f in range(c.images.shape[1]):
+        c.images[target, f] = c.images[source, f]

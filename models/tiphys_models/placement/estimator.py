@@ -1,0 +1,80 @@
+"""An estimate, in seconds, of what a placement costs: the call's own start and run on that node, what it takes from calls that are there,
+and what its coming evicts. The best node is the one that costs least.
+
+Plain functions of arrays: the policies that serve call them with numpy, the simulator compiles them. No weight is tuned to a world.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
+
+START, RUN, HARM, EVICTION = range(4)
+"""Columns of `placement_costs`."""
+PART_NAMES = ("start", "run", "harm", "eviction")
+_LEAST_S = 1e-6
+_EVICTION_SHARE = 0.5
+"""An evicted instance is a cold start only if its function is called again before it would have gone anyway."""
+
+
+def expected_rests(
+    cores: FloatArray,
+    open_row: IntArray,
+    open_age_s: FloatArray,
+    open_start_s: FloatArray,
+    open_run_s: FloatArray,
+    open_parallelism: FloatArray,
+    least_share: float,
+) -> FloatArray:
+    """float64[open calls, 2]: the seconds that each unfinished call has still to go, and that in shares of its expected time.
+
+    `open_row` is the node of each in `cores`; `open_start_s` and `open_run_s` are what start and run take on a node of its own. A call
+    that is overdue has `least_share` of its time still to go.
+    """
+    stretch = np.maximum(np.bincount(open_row, open_parallelism, len(cores)) / cores, 1.0)
+    whole_s = np.maximum(open_start_s + open_run_s * stretch[open_row], _LEAST_S)
+    rest = np.empty((len(open_row), 2))
+    rest[:, 0] = np.maximum(whole_s - open_age_s, least_share * whole_s)
+    rest[:, 1] = rest[:, 0] / whole_s
+    return rest
+
+
+def placement_costs(
+    cores: FloatArray,
+    spare_bytes: FloatArray,
+    idle_bytes: FloatArray,
+    idle_value_s: FloatArray,
+    warm: BoolArray,
+    speed: FloatArray,
+    open_row: IntArray,
+    open_rest_s: FloatArray,
+    open_parallelism: FloatArray,
+    profile: FloatArray,
+    wanted_bytes: float,
+) -> FloatArray:
+    """float64[candidates, 4] seconds: start, run, harm to others, eviction.
+
+    `spare_bytes` is memory that neither calls nor idle instances hold; `idle_value_s` what all idle instances of a node would save their
+    functions; `profile` what is believed of the function: start seconds, warm and cold core-seconds, cores used.
+    """
+    nodes = len(cores)
+    used = profile[3]
+    run = np.where(warm, profile[1], profile[2]) / used / speed
+    threads = np.bincount(open_row, open_parallelism, nodes)
+    overlap = np.minimum(open_rest_s, run[open_row])
+    beside = np.bincount(open_row, open_parallelism * overlap / np.maximum(run[open_row], _LEAST_S), nodes)
+    before = np.maximum(threads / cores, 1.0)
+    after = np.maximum((threads + used) / cores, 1.0)
+    share = np.minimum(np.maximum(wanted_bytes - spare_bytes, 0.0) / np.maximum(idle_bytes, 1.0), 1.0)
+    costs = np.empty((nodes, 4))
+    costs[:, 0] = np.where(warm, 0.0, profile[0] / speed)
+    costs[:, 1] = run * np.maximum((beside + used) / cores, 1.0)
+    costs[:, 2] = np.bincount(open_row, overlap, nodes) * (after / before - 1.0)
+    costs[:, 3] = np.where(warm, 0.0, _EVICTION_SHARE * idle_value_s * share)
+    return costs
+
+
+def saved_by_warmth(profile: FloatArray) -> float:
+    """Seconds that an idle instance saves a call of its function."""
+    return profile[0] + max(profile[2] - profile[1], 0.0) / profile[3]

@@ -1,0 +1,88 @@
+"""What calls of a function are like, learned from calls that ended: how long a start takes, the work of a warm and of a cold call, and
+how many cores one call uses.
+
+Plain functions of one row of numbers a function: the extender calls them for every pod that ends, the simulator compiles them. Sums
+fade with every call, so that a release is forgotten within some fifty calls. What somebody declared is a prior: it is worth a few
+calls and no more, because profiles taken at their word are what hurts when they are wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiphys_models.base.arrays import FloatArray
+
+STARTS, START_SUM, WARMS, WARM_SUM, COLDS, COLD_SUM, PARALLELISM, ENDED, SPREADS, SPREAD_SUM = range(10)
+"""Columns of a row: faded counts and sums of start seconds and core-seconds, cores used, calls ended, squared logarithms of surprise."""
+WIDTH = 10
+START_S, WARM_WORK, COLD_WORK, CORES_USED = range(4)
+"""Places in a profile that is believed: seconds, core-seconds, core-seconds, cores."""
+
+FADE = 0.95
+"""What is left of a sum when another call ends."""
+DECLARED_CALLS, TYPICAL_CALLS = 3.0, 0.5
+"""How many calls a declared profile is worth, and what is usual elsewhere where nobody declared one."""
+NOTHING_KNOWN = (2.0, 2.0, 4.0, 2.0)
+"""What a function is taken for where nobody has declared any profile."""
+ENOUGH = 3.0
+"""Calls that must have ended before a function without a declared profile is judged by what was learned."""
+_UP, _DOWN = 0.5, 0.05
+_LEAST_S, _LEAST_CORES = 1e-3, 0.05
+_LEAST_SPREAD, _MOST_SPREAD = 0.5, 1.0
+
+
+def new_rows(functions: int) -> FloatArray:
+    """Rows of functions of which nothing has been seen."""
+    return np.zeros((functions, WIDTH))
+
+
+def learn(row: FloatArray, believed: FloatArray, cold: bool, start_s: float, run_s: float, work_core_s: float) -> None:
+    """A call has ended that started within `start_s`, then ran for `run_s` and used so much processor time.
+
+    Cores used are believed quickly when they are more than before and slowly when they are fewer: a crowded node gives a call less than
+    it could use, and none gives it more.
+    """
+    expected = believed[COLD_WORK] if cold else believed[WARM_WORK]
+    surprise = np.log(max(work_core_s, _LEAST_S) / max(expected, _LEAST_S))
+    row[SPREADS] = row[SPREADS] * FADE + 1.0
+    row[SPREAD_SUM] = row[SPREAD_SUM] * FADE + surprise * surprise
+    if cold:
+        row[STARTS] = row[STARTS] * FADE + 1.0
+        row[START_SUM] = row[START_SUM] * FADE + start_s
+        row[COLDS] = row[COLDS] * FADE + 1.0
+        row[COLD_SUM] = row[COLD_SUM] * FADE + work_core_s
+    else:
+        row[WARMS] = row[WARMS] * FADE + 1.0
+        row[WARM_SUM] = row[WARM_SUM] * FADE + work_core_s
+    if run_s > _LEAST_S:
+        used = max(work_core_s / run_s, _LEAST_CORES)
+        before = row[PARALLELISM] if row[PARALLELISM] > 0 else believed[CORES_USED]
+        row[PARALLELISM] = before + (used - before) * (_UP if used > before else _DOWN)
+    row[ENDED] += 1.0
+
+
+def believe(row: FloatArray, prior: FloatArray, calls: float) -> FloatArray:
+    """The profile that follows from what was seen and a prior worth so many calls.
+
+    A warm call is never believed to be dearer than a cold one: somebody who has seen cold calls only would otherwise never try a warm one.
+    """
+    believed = np.empty(4)
+    believed[START_S] = (prior[START_S] * calls + row[START_SUM]) / (calls + row[STARTS])
+    cold = (prior[COLD_WORK] * calls + row[COLD_SUM]) / (calls + row[COLDS])
+    warm = (prior[WARM_WORK] * calls + row[WARM_SUM]) / (calls + row[WARMS])
+    believed[COLD_WORK] = cold
+    believed[WARM_WORK] = min(warm, cold)
+    believed[CORES_USED] = row[PARALLELISM] if row[PARALLELISM] > 0 else prior[CORES_USED]
+    return believed
+
+
+def least_share_left(rows: FloatArray) -> float:
+    """How much of its expected time a call that is overdue has still to go, at the least.
+
+    One half where calls of a function are alike; all of it, as if calls had no memory, where their work varies twice as much as its mean.
+    """
+    seen = rows[:, SPREADS].sum()
+    if seen < 1.0:
+        return _LEAST_SPREAD
+    variation = np.sqrt(np.expm1(min(rows[:, SPREAD_SUM].sum() / seen, 4.0)))
+    return min(max(_LEAST_SPREAD + 0.5 * (variation - 1.0), _LEAST_SPREAD), _MOST_SPREAD)
