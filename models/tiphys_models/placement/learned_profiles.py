@@ -18,6 +18,12 @@ WIDTH = 10
 START_S, WARM_WORK, COLD_WORK, CORES_USED = range(4)
 """Places in a profile that is believed: seconds, core-seconds, core-seconds, cores."""
 
+NODE_CALLS, NODE_SUM = range(2)
+"""Columns of a node's row: faded count of calls that ended there, sum of the logarithms of their surprise."""
+_NODE_FADE = 0.99
+_KNOWN = 4.0
+_DOUBT = 1.5
+"""By how many of its standard deviations the differences of nodes must exceed what chance makes of nodes that are alike."""
 FADE = 0.95
 """What is left of a sum when another call ends."""
 DECLARED_CALLS, TYPICAL_CALLS = 3.0, 0.5
@@ -28,7 +34,7 @@ ENOUGH = 3.0
 """Calls that must have ended before a function without a declared profile is judged by what was learned."""
 _UP, _DOWN = 0.5, 0.05
 _LEAST_S, _LEAST_CORES = 1e-3, 0.05
-_LEAST_SPREAD, _MOST_SPREAD = 0.5, 1.0
+_LEAST_LEFT, _MOST_LEFT = 0.6, 0.75
 
 
 def new_rows(functions: int) -> FloatArray:
@@ -61,6 +67,45 @@ def learn(row: FloatArray, believed: FloatArray, cold: bool, start_s: float, run
     row[ENDED] += 1.0
 
 
+def new_node_rows(nodes: int) -> FloatArray:
+    """Rows of nodes on which nothing has been seen to end."""
+    return np.zeros((nodes, 2))
+
+
+def learn_node(row: FloatArray, function: FloatArray, believed: FloatArray, cold: bool, work_core_s: float) -> None:
+    """A call has ended on the node and used so much processor time there, whatever the node's speed.
+
+    Only calls of functions that are known from several such calls count: others surprise because nobody knew the function.
+    """
+    if (function[COLDS] if cold else function[WARMS]) < _KNOWN:
+        return
+    expected = believed[COLD_WORK] if cold else believed[WARM_WORK]
+    row[NODE_CALLS] = row[NODE_CALLS] * _NODE_FADE + 1.0
+    row[NODE_SUM] = row[NODE_SUM] * _NODE_FADE + np.log(max(work_core_s, _LEAST_S) / max(expected, _LEAST_S))
+
+
+def speeds(nodes: FloatArray, functions: FloatArray) -> FloatArray:
+    """How fast each node is beside the others: the share of its surprises that cannot be chance.
+
+    Where nodes differ no more than single calls do, all of them count as alike.
+    """
+    calls, surprise = nodes[:, NODE_CALLS], nodes[:, NODE_SUM]
+    known = calls > 0
+    seen = functions[:, SPREADS].sum()
+    if known.sum() < 2 or seen < 1.0:
+        return np.ones(len(nodes))
+    within = functions[:, SPREAD_SUM].sum() / seen
+    mean = np.where(known, surprise / np.maximum(calls, 1e-9), 0.0)
+    centre = mean[known].mean()
+    others = known.sum() - 1.0
+    chance = (within / calls[known]).mean() * (1.0 + _DOUBT * np.sqrt(2.0 / others))
+    between = max(((mean[known] - centre) ** 2).sum() / others - chance, 0.0)
+    if not between > 0.0:
+        return np.ones(len(nodes))
+    share = between / (between + within / np.maximum(calls, 1e-9))
+    return np.exp(-np.where(known, (mean - centre) * share, 0.0))
+
+
 def believe(row: FloatArray, prior: FloatArray, calls: float) -> FloatArray:
     """The profile that follows from what was seen and a prior worth so many calls.
 
@@ -79,10 +124,10 @@ def believe(row: FloatArray, prior: FloatArray, calls: float) -> FloatArray:
 def least_share_left(rows: FloatArray) -> float:
     """How much of its expected time a call that is overdue has still to go, at the least.
 
-    One half where calls of a function are alike; all of it, as if calls had no memory, where their work varies twice as much as its mean.
+    More where the work of calls of one function varies more: how long such a call has run says less of when it ends.
     """
     seen = rows[:, SPREADS].sum()
     if seen < 1.0:
-        return _LEAST_SPREAD
+        return _LEAST_LEFT
     variation = np.sqrt(np.expm1(min(rows[:, SPREAD_SUM].sum() / seen, 4.0)))
-    return min(max(_LEAST_SPREAD + 0.5 * (variation - 1.0), _LEAST_SPREAD), _MOST_SPREAD)
+    return min(max(_LEAST_LEFT + 0.2 * (variation - 0.3), _LEAST_LEFT), _MOST_LEFT)

@@ -14,6 +14,8 @@ from tiphys_models.base.arrays import FloatArray
 
 LONGEST_S = 10.0
 """How long anybody waits by default. A shorter bound is the worst of both: at 1 s more than half of those who waited start cold all the same."""
+SURE = 0.9
+"""The part of what waiting is expected to save that an estimate is trusted for: an instance comes later than expected more often than sooner."""
 LOOK_AGAIN_S = 0.5
 """How often those who wait are looked at where no call has ended meanwhile."""
 
@@ -26,6 +28,11 @@ class NotYet:
     """When an instance is expected to be free."""
     saved_s: float
     """How much sooner than on the best node the call is expected to be done."""
+
+
+def pays(awaited_s: float, best_cost_s: float, warm_s: float) -> bool:
+    """Whether a call had better wait so long for an instance that then serves it within `warm_s`, than go where it costs least now."""
+    return awaited_s < SURE * (best_cost_s - warm_s)
 
 
 def awaited_s(rests_s: FloatArray, before: int) -> float:

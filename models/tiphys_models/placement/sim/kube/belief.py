@@ -20,6 +20,8 @@ CHANGES = 256
 """Changes of a node's list that are remembered, so that a reading can be compared with the list as it was when the node was sampled."""
 
 _learn = compiled(learned_profiles.learn)
+_learn_node = compiled(learned_profiles.learn_node)
+_speeds = compiled(learned_profiles.speeds)
 _believe = compiled(learned_profiles.believe)
 
 
@@ -49,6 +51,9 @@ class Belief(NamedTuple):
     """[F, 4]: what follows from both."""
     cold: BoolArray
     """[K]: whether each call was placed where no idle instance was listed."""
+    node_rows: FloatArray
+    speed: FloatArray
+    """[N]: what is believed of each node's speed."""
     held_s: FloatArray
     """[K]: when each call was first told "not yet"; NaN never."""
 
@@ -60,7 +65,7 @@ def new_belief(nodes: int, calls: int, prior: FloatArray, prior_calls: FloatArra
         np.zeros(nodes, np.int64), np.zeros((nodes, LISTED), np.int64), np.zeros((nodes, LISTED)), np.zeros(nodes), np.full(nodes, -np.inf),
         np.zeros(nodes, np.int64), np.zeros((nodes, CHANGES)), np.zeros((nodes, CHANGES), np.int64), np.zeros((nodes, CHANGES), np.int64),
         np.zeros((functions, WIDTH)) if learned is None else learned.copy(), prior, prior_calls, np.zeros((functions, 4)),
-        np.zeros(calls, np.bool_), np.full(calls, np.nan),
+        np.zeros(calls, np.bool_), learned_profiles.new_node_rows(nodes), np.ones(nodes), np.full(calls, np.nan),
     )  # fmt: skip
     for f in range(functions):
         belief.believed[f] = learned_profiles.believe(belief.learned[f], prior[f], prior_calls[f])
@@ -173,10 +178,13 @@ def correct(b: Belief, n: int, counts: FloatArray, memory: FloatArray, sampled_s
 
 
 @compiled
-def learn_call(b: Belief, f: int, cold: bool, start_s: float, run_s: float, work_core_s: float, seen: bool) -> None:
+def learn_call(b: Belief, n: int, f: int, cold: bool, start_s: float, run_s: float, work_core_s: float, seen: bool) -> None:
     """A call of f has ended; `seen` says whether anybody has measured its processor time."""
+    speed = b.speed[n]
     if seen:
-        _learn(b.learned[f], b.believed[f], cold, start_s, run_s, work_core_s)
+        _learn_node(b.node_rows[n], b.learned[f], b.believed[f], cold, work_core_s)
+        _learn(b.learned[f], b.believed[f], cold, start_s * speed, run_s * speed, work_core_s * speed)
+        b.speed[:] = _speeds(b.node_rows, b.learned)
     else:
         _learn(b.learned[f], b.believed[f], cold, start_s, 0.0, run_s * b.believed[f, CORES_USED])
     b.believed[f] = _believe(b.learned[f], b.prior[f], b.prior_calls[f])

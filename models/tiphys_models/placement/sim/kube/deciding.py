@@ -15,6 +15,7 @@ from tiphys_models.placement.sim.cluster import SimulatedCluster, SimulatedFleet
 from tiphys_models.placement.sim.decide import CompiledRule, choose, encode_seen, fallback_scores, falls_back, judge, rule_scores
 from tiphys_models.placement.sim.kube.belief import Belief, is_listed
 from tiphys_models.placement.sim.observe import NodeSamples
+from tiphys_models.placement.waiting import SURE
 
 KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, LINEAR, LINEAR_WAITS, ESTIMATOR = range(100, 107)
 _POD_MILLI = 100.0
@@ -80,9 +81,10 @@ def outlook(
         profile = b.believed[of]
         row[i] = c.calls[k].node
         age[i] = t - seen.placed_s[k]
-        start[i] = profile[0] if b.cold[k] else 0.0
+        speed = b.speed[row[i]]
+        start[i] = profile[0] / speed if b.cold[k] else 0.0
         work[i] = profile[2] if b.cold[k] else profile[1]
-        run[i] = work[i] / profile[3]
+        run[i] = work[i] / profile[3] / speed
         used[i] = profile[3]
         same[i] = of == f
     rests = _expected_rests(c.nodes.cores[:nodes].copy(), row, age, start, run, used, least)
@@ -101,7 +103,7 @@ def outlook(
     cores = c.nodes.cores[:nodes][rows]
     spare = c.nodes.capacity[:nodes][rows] - seen.inflight_memory[rows] - b.idle_bytes[rows]
     costs = _placement_costs(
-        cores, spare, b.idle_bytes[rows], value, warm, np.ones(len(rows)), on, rests[here, 0].copy(), used[here], b.believed[f], memory[f]
+        cores, spare, b.idle_bytes[rows], value, warm, b.speed[rows], on, rests[here, 0].copy(), used[here], b.believed[f], memory[f]
     )
     left = np.bincount(on, (work * rests[:, 1])[here], len(rows)) / cores
     return Outlook(warm * 1.0, costs, left, np.bincount(on, same[here] * 1.0, len(rows)), rests[same, 0].copy())
@@ -157,14 +159,14 @@ def decide_one(
     least = rule.least_share if rule.least_share >= 0 else _least_share_left(b.learned)
     o = outlook(c, g, seen, b, rows, place, f, t, least)
     saved = _saved_by_warmth(b.believed[f])
-    by_books = rule.kind == BOOKS or rule.kind == WAITS or (rule.guarded and b.prior_calls[f] < 1.0 and b.learned[f, ENDED] < ENOUGH)
+    by_books = rule.kind in (BOOKS, WAITS) or (rule.guarded and b.prior_calls[f] < 1.0 and b.learned[f, ENDED] < ENOUGH)
     if by_books:
         scores = _warm_first(o.warm, np.zeros(count, np.bool_), seen.inflight[rows], c.nodes.cores[:nodes][rows])
         epsilon = decide.FALLBACK_EPSILON
         bar = -np.inf if rule.kind == BOOKS else (rule.weights[0] * saved + rule.weights[1] if rule.kind == WAITS else saved)
     elif rule.kind == ESTIMATOR:
         scores = -o.costs.sum(axis=1)
-        bar = -scores.max() - b.believed[f, 1] / b.believed[f, 3]
+        bar = SURE * (-scores.max() - b.believed[f, 1] / b.believed[f, 3])
     else:
         run = np.where(o.warm > 0, b.believed[f, 1], b.believed[f, 2]) / b.believed[f, 3]
         crowd = o.costs[:, 1] - run

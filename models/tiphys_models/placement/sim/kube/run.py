@@ -41,7 +41,7 @@ def end_of(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, b: Belief,
     cold = c.calls[k].cold
     ready_s = c.calls[k].ready_s
     work = (g.functions[f].cold_work if cold else g.functions[f].warm_work) * g.noise[k] / c.nodes[n].speed
-    learn_call(b, f, cold, ready_s - seen.placed_s[k], t - ready_s, work, core_seconds)
+    learn_call(b, n, f, cold, ready_s - seen.placed_s[k], t - ready_s, work, core_seconds)
 
 
 @compiled
