@@ -402,7 +402,7 @@ async def test_a_watch_has_an_end_even_where_the_server_keeps_it_open() -> None:
     async with answering(bookmarks) as client:
         began_s = asyncio.get_running_loop().time()
         assert await first_error(client, stall_s=0.3, server_timeout_s=1)
-        assert asyncio.get_running_loop().time() - began_s < 2
+        assert asyncio.get_running_loop().time() - began_s < 4
 
 
 async def test_a_page_that_drips_has_a_deadline() -> None:
