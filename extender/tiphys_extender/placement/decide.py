@@ -75,12 +75,12 @@ class Ranking:
     """Row of each candidate, UNKNOWN for nodes nobody has heard of."""
     scores: FloatArray
     """Score of each candidate, NaN where nothing is known."""
-    best_first: list[int]
+    best_first: IntArray
     """Positions in the candidates' list."""
     inputs: FloatArray | None = None
     """What a model read that looks at more than the columns of single nodes: a row for each candidate that is known, in order."""
 
-    def inputs_of(self, positions: Sequence[int]) -> FloatArray | None:
+    def inputs_of(self, positions: IntArray) -> FloatArray | None:
         """A copy of the inputs of a few candidates, NaN for unknown nodes; None if all that was read are a node's columns."""
         if self.inputs is None:
             return None
@@ -239,7 +239,7 @@ def _rank(
         best_first = _crowded_last(world.state, request.function, spec.guardrails.max_node_share_percent, rows, best_first)
     if not in_time():
         raise OutOfTime
-    return Ranking(policy, fallback, rows, scores, best_first.tolist(), judged.inputs)
+    return Ranking(policy, fallback, rows, scores, best_first, judged.inputs)
 
 
 def _by_plan(world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float) -> Judged | FallbackReason:
