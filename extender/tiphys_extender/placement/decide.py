@@ -191,7 +191,7 @@ def _rank(
     nodes = world.state.nodes
     rows = nodes.rows(names)
     unknown = rows == UNKNOWN
-    some_unknown = bool(unknown.any())
+    some_unknown = np.count_nonzero(unknown) > 0
     known_rows = rows[~unknown] if some_unknown else rows
     if not len(known_rows):
         return NeutralReason.NO_KNOWN_NODE
@@ -284,7 +284,7 @@ def _judge(
     scores = judged.scores
     finite = np.isfinite(scores)
     # NaN alone is honest where nobody has measured the node
-    if not finite.all() and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
+    if np.count_nonzero(finite) < len(finite) and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
     if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT
