@@ -50,6 +50,10 @@ class _Wanted(Generic[Workload]):
         else:
             self.store.forget(metadata["uid"])
 
+    def listing(self) -> None:
+        """A whole list begins."""
+        self.store.listing()
+
     def drop(self, obj: dict[str, Any]) -> None:
         """The watch shows that the object was deleted."""
         self.drops += 1
