@@ -23,7 +23,7 @@ from tests.operator.scaling.small import NOW_S
 from tests.operator.scaling.small import policy as scaling_policy
 from tests.operator.scaling.small import target as healthy_target
 from tests.operator.streams.test_verdicts import SUMMARY
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.base.clock import ManualClock
 from tiphys_models.base.errors import Unavailable

@@ -6,22 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from tiphys_models.api.reasons import (
-    BindingConditionType,
-    ConditionType,
-    DecisionPhase,
-    FallbackReason,
-    MaskReason,
-    ModelConditionType,
-    ModelReason,
-    NeutralReason,
-    Reason,
-    ScalingConditionType,
-    ScalingReason,
-    SiteReason,
-    StreamReason,
-    VariantReason,
-)
+from tiphys_models.api.reasons import ConditionType, FallbackReason, ModelConditionType, ModelReason, NeutralReason, Reason
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingConditionType, ScalingReason
+from tiphys_models.api.stream_reasons import BindingConditionType, SiteReason, StreamReason, VariantReason
 from tiphys_models.placement.registry import PolicyName
 from tiphys_models.placement.schema import FEATURES
 from tiphys_models.scaling.limits import LimitReason

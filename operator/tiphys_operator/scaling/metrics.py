@@ -9,8 +9,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingMode
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import LastDecision
 from tiphys_models.scaling.limits import LimitReason
 from tiphys_models.seats.metrics import SeatMetrics

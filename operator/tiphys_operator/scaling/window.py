@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import ArtifactRefused, InvalidInput
 from tiphys_models.kube.prometheus import PrometheusClient, QueryTurns

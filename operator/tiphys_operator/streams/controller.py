@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 from tiphys_models.api.base import Condition
 from tiphys_models.api.inference_site import InferenceSiteStatus
 from tiphys_models.api.model_variant import ModelVariantStatus
-from tiphys_models.api.reasons import SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_policy import StreamPolicyStatus
+from tiphys_models.api.stream_reasons import SiteReason, StreamReason, VariantReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import TiphysError, Unavailable
 from tiphys_models.base.heartbeats import Heartbeats

@@ -9,8 +9,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tiphys_models.api.reasons import ProbeRefusal, SiteReason
 from tiphys_models.api.stream_policy import StreamMode
+from tiphys_models.api.stream_reasons import ProbeRefusal, SiteReason
 from tiphys_operator.runtime.conditions import former
 from tiphys_operator.streams.seen import PolicyObject, SiteObject, VariantObject
 

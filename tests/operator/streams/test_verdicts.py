@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.operator.streams.small import NOW, NOW_S, SERVICE, condition, made, policy, site, variant
-from tiphys_models.api.reasons import ProbeRefusal, SiteReason, StreamReason, VariantReason
+from tiphys_models.api.stream_reasons import ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.base.quantity import rfc3339
 from tiphys_models.kube.kinds import INFERENCE_SITES, MODEL_VARIANTS, STREAM_POLICIES
