@@ -268,14 +268,16 @@ def test_a_list_is_the_truth_also_where_its_versions_are_lower() -> None:
     assert objects.named("default", "a") == 4, "and what is older in a watch is no news again"
 
 
-def test_what_was_written_while_a_list_was_read_is_newer_than_what_the_list_shows() -> None:
+def test_what_was_written_or_asked_for_while_a_list_was_read_is_newer_than_what_the_list_shows() -> None:
     objects = Objects(number_of)
     objects.put(thing("a", 10, value=1))
     objects.listing()
     objects.written(thing("a", 12, value=2))
+    objects.answered(thing("b", 13, value=5))
     objects.put(thing("a", 11, value=1))
-    objects.listed({"uid-a"})
-    assert objects.named("default", "a") == 2
+    objects.put(thing("b", 9, value=4))
+    objects.listed({"uid-a", "uid-b"})
+    assert objects.all() == (2, 5)
 
 
 def test_a_write_to_a_restored_server_does_not_keep_the_list_from_being_taken() -> None:

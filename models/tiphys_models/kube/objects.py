@@ -164,8 +164,8 @@ class Objects(Generic[T]):
         self._uids: dict[tuple[str, str], str] = {}
         self._aside: dict[str, SetAside] = {}
         self._bytes = 0
-        self._written: set[str] | None = None
-        """Objects that were written since a list began that has not ended; None: there is none."""
+        self._answered: set[str] | None = None
+        """Objects that requests were answered with since a list began that has not ended; None: there is none."""
         self.complete = False
         """Whether all were listed, once."""
 
@@ -200,13 +200,13 @@ class Objects(Generic[T]):
 
     def listing(self) -> None:
         """A whole list begins: what it shows is the truth, also where an API server that was restored from a backup counts anew."""
-        self._written = set()
+        self._answered = set()
 
     def put(self, obj: dict[str, Any]) -> None:
         """Added, changed, or seen again; what was seen already is no news, nor is in a watch what is older than that."""
-        # written since the list began: the list may show what was there before
+        # of an object that was answered since the list began, the list may show what was there before
         uid = obj["metadata"]["uid"]
-        self._put(obj, older=self._written is not None and uid not in self._written)
+        self._put(obj, older=self._answered is not None and uid not in self._answered)
 
     def _put(self, obj: dict[str, Any], *, older: bool) -> None:
         """`older`: whether an older version is news, too."""
@@ -243,12 +243,15 @@ class Objects(Generic[T]):
 
     def written(self, obj: dict[str, Any]) -> None:
         """What one of our own writes was answered with, unless the watch has told meanwhile that the object is gone."""
-        uid = obj["metadata"]["uid"]
-        if uid not in self._kept:
-            return
+        if obj["metadata"]["uid"] in self._kept:
+            self.answered(obj)
+
+    def answered(self, obj: dict[str, Any]) -> None:
+        """An object that a request of our own was answered with: it may be newer than a list that is being read."""
         self._put(obj, older=False)
-        if self._written is not None and uid in self._kept and self._kept[uid].version == version_of(obj):
-            self._written.add(uid)
+        uid = obj["metadata"]["uid"]
+        if self._answered is not None and uid in self._kept and self._kept[uid].version == version_of(obj):
+            self._answered.add(uid)
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Forget an object that was deleted."""
@@ -272,7 +275,7 @@ class Objects(Generic[T]):
 
     def sweep(self, uids: set[str]) -> Iterator[None]:
         """Forget whatever is not in the list, slice by slice, so that other work is not held up."""
-        self._written = None
+        self._answered = None
         for number, uid in enumerate([uid for uid in (*self._kept, *self._aside) if uid not in uids], 1):
             self.forget(uid)
             if number % A_SLICE == 0:
