@@ -136,6 +136,8 @@ class _Decider:
     """The one thought that it may have for all who suspect it."""
     left: list[Thought[object]] = field(default_factory=list)
     """Thoughts that were given up; the threads of some may still live."""
+    sound: bool = False
+    """Whether it has answered somebody who suspected it since: whom it never kept waiting, need not suspect it then."""
 
 
 @dataclass(slots=True)
@@ -150,8 +152,9 @@ class _Asker:
 class Thinking:
     """Questions to deciders, one at a time for each object that asks; nobody waits for longer than the deadline.
 
-    A decider that ran away is suspected by the object that had asked, and by all that it has never answered: of them one asks at a time,
-    and after a rest. Where it answers in time it goes on. Threads that nothing can end are counted, so that they cannot pile up.
+    A decider that ran away is suspected by the object that had asked, and by all that it has never answered until it answers one of them:
+    of those one asks at a time, and after a rest. Where it answers in time it goes on. Threads that nothing can end are counted, so that
+    they cannot pile up.
     """
 
     def __init__(self, name: str, clock: Clock, longest_s: float, *, rest_times: float = _REST_TIMES) -> None:
@@ -180,7 +183,7 @@ class Thinking:
             ended = True
             raise
         finally:
-            self._note(key, decider, None if ended else cast("Thought[object]", thought))
+            self._note(key, decider, None if ended else cast("Thought[object]", thought), suspected=suspected)
         return Thinks(found, thought.cpu_s)
 
     def left(self) -> int:
@@ -191,7 +194,9 @@ class Thinking:
         if decider not in self._deciders:
             return False
         asker = self._askers.get(key)
-        return asker is None or asker.decider != decider or not asker.in_time
+        if asker is None or asker.decider != decider:
+            return not self._deciders[decider].sound
+        return not asker.in_time
 
     def _refuse(self, key: str, decider: str, *, suspected: bool) -> None:
         asker, late = self._askers.get(key), self._deciders.get(decider)
@@ -205,14 +210,17 @@ class Thinking:
         if suspected and (self._clock.monotonic_s() < late.rests_until_s or (late.asked is not None and late.asked.alive)):
             raise Overdue(f"{decider} took longer than {self._longest_s:.0f} s: it is asked again now and then")
 
-    def _note(self, key: str, decider: str, given_up: Thought[object] | None) -> None:
+    def _note(self, key: str, decider: str, given_up: Thought[object] | None, *, suspected: bool) -> None:
         self._askers[key] = _Asker(decider, given_up is None, given_up)
         self._askers.move_to_end(key)
+        if given_up is None and suspected and (known := self._deciders.get(decider)) is not None:
+            known.sound = True
         if given_up is not None:
             late = self._deciders.setdefault(decider, _Decider())
             self._deciders.move_to_end(decider)
             late.rests_until_s = self._clock.monotonic_s() + self._rest_s
             late.left.append(given_up)
+            late.sound = False
         for kept in (self._askers, self._deciders):
             if len(kept) > _KEPT_MAX:
                 kept.popitem(last=False)

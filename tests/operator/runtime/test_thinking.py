@@ -104,6 +104,8 @@ async def test_an_object_that_is_answered_in_time_notices_nothing_of_one_for_whi
         await asked.ask("new", "theirs", lambda: 3)
     clock.advance(10.0)
     assert (await asked.ask("new", "theirs", lambda: 3)).found == 3
+    found = await asyncio.gather(*(asked.ask(f"newer-{n}", "theirs", lambda: 4) for n in range(5)))
+    assert [one.found for one in found] == [4] * 5, "once it has answered whoever suspected it, those that come are asked for side by side"
 
 
 async def test_an_error_that_comes_in_time_is_the_works_own() -> None:
