@@ -29,7 +29,7 @@ async def test_a_thought_that_runs_away_is_ended_and_its_thread_is_gone() -> Non
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await Thought(for_ever, "runaway").result()
-    end_s = time.monotonic() + 2.0
+    end_s = time.monotonic() + 10.0
     while threads[0].is_alive() and time.monotonic() < end_s:  # noqa: ASYNC110 - the end of a thread is no event
         await asyncio.sleep(0.01)
     assert not threads[0].is_alive()
@@ -77,7 +77,7 @@ async def test_threads_that_nothing_ends_do_not_pile_up_however_many_objects_ask
 
 
 async def test_objects_that_were_answered_before_leave_a_bounded_number_of_threads_too(sleeper: Sleeper) -> None:
-    asked = Thinking("test", ManualClock(0.0), 1.0)
+    asked = Thinking("test", ManualClock(0.0), 10.0)
     for n in range(30):
         assert (await asked.ask(f"object-{n}", "sleeps", lambda: 1)).found == 1
     asked = _with_deadline(asked, 0.02)
@@ -87,19 +87,19 @@ async def test_objects_that_were_answered_before_leave_a_bounded_number_of_threa
     assert asked.left() == sleeper.begun == 8
     assert (await asked.ask("object-1", "another", lambda: 2)).found == 2, "others are asked for the same objects"
     sleeper.woken.set()
-    end_s = time.monotonic() + 2.0
+    end_s = time.monotonic() + 10.0
     while asked.left() and time.monotonic() < end_s:  # noqa: ASYNC110 - the end of a thread is no event
         await asyncio.sleep(0.01)
-    assert (await _with_deadline(asked, 1.0).ask("object-29", "sleeps", lambda: 3)).found == 3, "threads that end by themselves make room"
+    assert (await _with_deadline(asked, 10.0).ask("object-29", "sleeps", lambda: 3)).found == 3, "threads that end by themselves make room"
 
 
 async def test_an_object_that_is_answered_in_time_notices_nothing_of_one_for_which_the_decider_ran_away(sleeper: Sleeper) -> None:
     clock = ManualClock(0.0)
-    asked = Thinking("test", clock, 1.0)
+    asked = Thinking("test", clock, 10.0, rest_times=0.5)
     await asked.ask("good", "theirs", lambda: 1)
     with pytest.raises(Overdue):
         await _with_deadline(asked, 0.02).ask("bad", "theirs", sleeper)
-    assert (await _with_deadline(asked, 1.0).ask("good", "theirs", lambda: 2)).found == 2
+    assert (await _with_deadline(asked, 10.0).ask("good", "theirs", lambda: 2)).found == 2
     with pytest.raises(Overdue):
         await asked.ask("new", "theirs", lambda: 3)
     clock.advance(10.0)

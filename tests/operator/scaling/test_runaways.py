@@ -48,11 +48,16 @@ def woken() -> Iterator[threading.Event]:
     event.set()
 
 
-def life(monkeypatch: pytest.MonkeyPatch, agent: Theirs, world: World, deadline_s: float = 0.1) -> Life:
+def life(monkeypatch: pytest.MonkeyPatch, agent: Theirs, world: World) -> Life:
     monkeypatch.setattr(agents, "make_agent", lambda *_: agent)
-    monkeypatch.setattr(window, "LONGEST_THOUGHT_S", deadline_s)
+    monkeypatch.setattr(window, "LONGEST_THOUGHT_S", 0.1)
     monkeypatch.setattr(thinking, "_LONGEST_END_S", 0.1)
     return world.life()
+
+
+def patient(operator: Life, longest_s: float) -> None:
+    """From now on an agent has so long to answer: one that does answer must not be late because the machine stood still."""
+    operator.runner._thinking._longest_s = longest_s
 
 
 def loops() -> None:
@@ -70,7 +75,7 @@ def counted(operator: Life, reason: str) -> float:
 
 
 async def gone(agent: Theirs) -> None:
-    end_s = time.monotonic() + 2.0
+    end_s = time.monotonic() + 10.0
     while agent.alive and time.monotonic() < end_s:  # noqa: ASYNC110 - the end of a thread is no event
         await asyncio.sleep(0.01)
     assert not agent.alive
@@ -88,10 +93,11 @@ async def test_for_an_agent_that_loops_for_ever_the_rule_answers_and_its_thread_
 
 async def test_an_agent_that_loops_is_asked_again_after_a_rest_and_decides_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     world, agent = World(**RUNAWAY), Theirs(loops)
-    operator = life(monkeypatch, agent, world, deadline_s=0.5)
+    operator = life(monkeypatch, agent, world)
     await operator.window()
     await gone(agent)
     agent.first = lambda: None
+    patient(operator, 10.0)
     await operator.window()
     assert agent.asked == 1, "it rests, and the rule answers at once"
     world.clock.advance(15)
@@ -117,9 +123,11 @@ async def test_an_agent_that_answers_too_late_leaves_nothing_in_what_is_compared
     monkeypatch: pytest.MonkeyPatch, woken: threading.Event
 ) -> None:
     world, agent = World(agent={"kind": "their-agent", "learning": "Collect"}), Theirs(lambda: None)
-    operator = life(monkeypatch, agent, world, deadline_s=0.5)
+    operator = life(monkeypatch, agent, world)
+    patient(operator, 10.0)
     await operator.window()
     agent.first = lambda: (woken.wait(), None)[1]
+    patient(operator, 0.1)
     world.clock.advance(15)
     await operator.window()
     judge = operator.running.judge
