@@ -12,7 +12,7 @@ import pytest
 from tests.dead_names import DEAD, dead_names
 from tests.operator.streams.test_probes import HERE, serving
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeMiss
+from tiphys_models.api.stream_reasons import ProbeMiss
 from tiphys_models.base.clock import SystemClock
 from tiphys_models.kube.names import Names
 from tiphys_operator.metrics import OperatorMetrics
