@@ -96,7 +96,7 @@ class Answerer:
         if ranking is None or not decision.reserves:
             return decision, encode_neutral(names, plain=call.plain)
         # itemgetter gives a tuple for two and more, and is three times as fast as a comprehension
-        best_first = itemgetter(*ranking.best_first)(names) if len(names) > 1 else names
+        best_first = itemgetter(*ranking.best_first.tolist())(names) if len(names) > 1 else names
         return decision, encode_ranked(best_first, plain=call.plain)
 
     def _conclude(self, decision: Decision, took_s: float) -> None:
@@ -166,12 +166,12 @@ def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:
     ranking = decision.ranking
     if ranking is None or seen is None:
         return None
-    best = [decision.names[i] if ranking.rows[i] != UNKNOWN else None for i in ranking.best_first[:TOP]]
-    return Detail(decision.names, ranking.best_first, ranking.scores, best, seen)
+    best = [decision.names[i] if ranking.rows[i] != UNKNOWN else None for i in ranking.best_first[:TOP].tolist()]
+    return Detail.of(decision.names, ranking.best_first, ranking.scores, best, seen)
 
 
 def _top(decision: Decision, ranking: Ranking) -> tuple[tuple[str, int, float | None], ...]:
-    best = ranking.best_first[:TOP]
+    best = ranking.best_first[:TOP].tolist()
     levels = [score for first, end, score in segments(len(ranking.best_first))[:TOP] for _ in range(min(end - first, TOP))]
     raw = ranking.scores
     return tuple(
