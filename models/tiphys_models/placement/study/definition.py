@@ -31,12 +31,15 @@ from tiphys_models.placement.sim.reference import Reference
 from tiphys_models.placement.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES, FaasScenario
 from tiphys_models.placement.sim.tuning import static_rank_tuned
 from tiphys_models.placement.sim.workloads import KINDS, MULTI, CallWorkload, make_workload
-from tiphys_models.placement.study import figures, tables
+from tiphys_models.placement.study import figures, kube, tables
 from tiphys_models.placement.study.figures import COMPARATORS, FIVE, LEARNED
+from tiphys_models.placement.study.kube import KubeCell
 from tiphys_models.placement.study.speed import SPEED_BARS, measure_speed, speed_claims
 
-POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant")
+POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant", *(rule.name for rule in kube.RULES))
 MODELS = {name: card_of(name) for name in LEARNED}
+_UNDER_FILTER_ONLY = frozenset(rule.name for rule in kube.RULES)
+"""Players that only worlds under Kubernetes' filter know."""
 _AZURE = "azure"
 _TRACED = "M5"
 """The workload whose calls in flight are kept over time, of the first seed."""
@@ -76,7 +79,7 @@ def _trace(directory: Path, seen: frozenset[str]) -> TraceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementStudy(Study[Cell, Played]):
+class PlacementStudy(Study[Cell | KubeCell, Played]):
     """The study, and what a run of it was asked for."""
 
     bench: ClassVar[str] = "placement"
@@ -119,8 +122,8 @@ class PlacementStudy(Study[Cell, Played]):
         players = self.players
         return {"speed": measure_speed([players[p] for p in SPEED_BARS if p in players], tell, quick=self.quick)}
 
-    def cells(self, prepared: Row) -> list[Cell]:
-        """The published table first, then one modelling choice changed at a time."""
+    def cells(self, prepared: Row) -> list[Cell | KubeCell]:
+        """The published table first, then one modelling choice changed at a time, then worlds under Kubernetes' filter."""
         every, default = self.policies, FaasScenario()
         lean = tuple(p for p in every if p in (*FIVE, *COMPARATORS, "faasrank"))
         bounded = tuple(p for p in every if p in (*lean, "clairvoyant"))
@@ -134,16 +137,19 @@ class PlacementStudy(Study[Cell, Played]):
             if not self.quick:
                 groups.append((name, SIZES[1], self.seeds, lean))
                 groups.append((name, SIZES[2], few, lean))  # 20 times the calls of the others
-        return [
+        played = [
             Cell(name, scenario, seed, policies, (name, scenario.name, seed) == (_TRACED, "default", seeds[0]))
             for name, scenario, seeds, policies in groups
             for seed in seeds
         ]
+        return [*played, *kube.cells(self.seeds, every, quick=self.quick)]
 
-    def play(self, cell: Cell) -> Played:
+    def play(self, cell: Cell | KubeCell) -> Played:
         """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""
+        if isinstance(cell, KubeCell):
+            return Played(kube.play(cell, self.players))
         workload = self._workload(cell)
-        played = {name: self._played(name, workload, cell.scenario) for name in dict.fromkeys(("hashing", *cell.policies))}
+        played = {name: self._played(name, workload, cell.scenario) for name in dict.fromkeys(("hashing", *cell.policies)) if name not in _UNDER_FILTER_ONLY}
         return Played(_rows(workload, cell, played), _inflight(played) if cell.traced else {})
 
     def _played(self, name: str, workload: CallWorkload, scenario: FaasScenario) -> CallRecords:
@@ -156,7 +162,7 @@ class PlacementStudy(Study[Cell, Played]):
             return trace_workload(trace, cell.seed, cell.scenario.nodes)
         return make_workload(cell.workload, "test", cell.seed, cell.scenario.nodes)
 
-    def label(self, cell: Cell) -> str:
+    def label(self, cell: Cell | KubeCell) -> str:
         """A cell's name for progress messages; implements `Study.label`."""
         return f"{cell.workload}, {cell.scenario.name}, seed {cell.seed}"
 
@@ -168,7 +174,9 @@ class PlacementStudy(Study[Cell, Played]):
         """Everything read, with the models' digests; implements `Study.inputs`."""
         trace = self.trace
         return {
-            "models": dict(self.digests()),
+            "models": {name: network.card.sha256 for name, network in self._networks.items()},
+            "default": kube.DEFAULT,
+            "rule-6": {world: list(weights) for world, weights in kube.tuned_weights().items()},
             "training": {name: _training(network) for name, network in self._networks.items()},
             "trace": None if trace is None else self._trace_facts(trace),
             "load": "CPU seconds over cores x length of the workload",
@@ -187,15 +195,18 @@ class PlacementStudy(Study[Cell, Played]):
 
     def summarise(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Row]:
         """See Study; the simulator's speed stands at the end."""
-        return [*figures.summarise(rows), *inputs["speed"]]
+        under_filter = [row for row in rows if kube.is_kube(row)]
+        return [*figures.summarise([r for r in rows if not kube.is_kube(r)]), *kube.summarise(under_filter), *inputs["speed"]]
 
     def claims(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
         """The promised figures with their bounds; implements `Study.claims`."""
-        return [*figures.claims(rows), *figures.training_claims(inputs["training"]), *speed_claims(inputs["speed"])]
+        queued, under_filter = ([row for row in rows if kube.is_kube(row) is filtered] for filtered in (False, True))
+        found = [*figures.claims(queued), *kube.claims(under_filter)]
+        return [*found, *figures.training_claims(inputs["training"]), *speed_claims(inputs["speed"])]
 
     def digests(self) -> Mapping[str, str]:
         """Digests of the judged weights by name; implements `Study.digests`."""
-        return {name: network.card.sha256 for name, network in self._networks.items()}
+        return {name: network.card.sha256 for name, network in self._networks.items()} | {kube.DEFAULT: kube.digest()}
 
     def titles(self) -> Sequence[str]:
         """Titles of the tables of a run; implements `Study.titles`."""

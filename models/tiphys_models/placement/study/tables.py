@@ -7,6 +7,7 @@ from typing import Any
 
 from tiphys_models.lab.documents import Tables, claim_row
 from tiphys_models.lab.report import Claim, Result, Row
+from tiphys_models.placement.study import kube
 from tiphys_models.placement.study.figures import LEARNED
 
 _SCENARIO_POLICIES = ("least-connections", "static-rank", "static-rank-tuned", "warm-first", "faasrank", "clairvoyant")
@@ -24,7 +25,7 @@ _BEHIND = "never-behind"
 
 def titles(policies: Sequence[str]) -> list[str]:
     """The tables that a run with these policies will have."""
-    return ["short", "policies", "workloads", "scenarios", "speed", "digests", *(f"seeds-{p}" for p in LEARNED if p in policies)]
+    return ["short", "policies", "workloads", "scenarios", "kubernetes", "speed", "digests", *(f"seeds-{p}" for p in LEARNED if p in policies)]
 
 
 def tables(result: Result) -> Tables:
@@ -36,6 +37,7 @@ def tables(result: Result) -> Tables:
         ("policies", _policies(figures)),
         ("workloads", _workloads(figures)),
         ("scenarios", _scenarios(figures)),
+        ("kubernetes", kube.table([row for row in result.summary if "history" in row])),
         ("speed", _speed(result)),
         ("digests", [{"model": f"`{p}`", "sha256 of the weights": f"`{digest}`"} for p, digest in result.inputs["models"].items()]),
         *((f"seeds-{policy}", _seeds(found)) for policy, found in training.items()),
@@ -47,7 +49,7 @@ class _Figures:
 
     def __init__(self, result: Result) -> None:
         self._found: dict[tuple[str, str, str], dict[str, Row]] = {}
-        for row in result.summary:
+        for row in (row for row in result.summary if "history" not in row):
             self._found.setdefault((row["scenario"], row["workload"], row["metric"]), {})[row["policy"]] = row
 
     def __call__(self, scenario: str, workload: str = "M1-M10", metric: str = "pct_of_hashing") -> dict[str, Row]:
