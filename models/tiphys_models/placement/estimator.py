@@ -14,8 +14,8 @@ START, RUN, HARM, EVICTION = range(4)
 """Columns of `placement_costs`."""
 PART_NAMES = ("start", "run", "harm", "eviction")
 _LEAST_S = 1e-6
-_EVICTION_SHARE = 0.5
-"""An evicted instance is a cold start only if its function is called again before it would have gone anyway."""
+HARM_SHARE = 0.5
+"""Of what calls would lose if they were there as long as believed: they are believed to be there rather too long than too short."""
 
 
 def expected_rests(
@@ -70,8 +70,8 @@ def placement_costs(
     costs = np.empty((nodes, 4))
     costs[:, 0] = np.where(warm, 0.0, profile[0] / speed)
     costs[:, 1] = run * np.maximum((beside + used) / cores, 1.0)
-    costs[:, 2] = np.bincount(open_row, overlap, nodes) * (after / before - 1.0)
-    costs[:, 3] = np.where(warm, 0.0, _EVICTION_SHARE * idle_value_s * share)
+    costs[:, 2] = HARM_SHARE * np.bincount(open_row, overlap, nodes) * (after / before - 1.0)
+    costs[:, 3] = np.where(warm, 0.0, idle_value_s * share)
     return costs
 
 

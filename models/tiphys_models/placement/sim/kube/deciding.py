@@ -170,7 +170,7 @@ def decide_one(
     else:
         run = np.where(o.warm > 0, b.believed[f, 1], b.believed[f, 2]) / b.believed[f, 3]
         crowd = o.costs[:, 1] - run
-        lost = o.costs[:, 3] * 2.0
+        lost = o.costs[:, 3]
         w = rule.weights
         if rule.kind == LINEAR:
             load = (seen.inflight[rows] + 1.0) / c.nodes.cores[:nodes][rows]
