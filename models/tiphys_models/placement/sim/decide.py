@@ -69,7 +69,9 @@ def encode_seen(
         seen.readings[rows], capacity - inflight_memory, seen.inflight[rows], idle, g.functions[f].memory, g.functions[f].init_s, inputs
     )
     if inputs == WIDTH:
-        count = seen.open_count[0]
+        count = 0
+        for i in range(seen.open_count[0]):
+            count += place[c.calls[seen.open_calls[i]].node] >= 0
         open_row = np.empty(count, np.int64)
         age = np.empty(count)
         alone = np.empty(count)
@@ -77,8 +79,12 @@ def encode_seen(
         parallelism = np.empty(count)
         memory = np.empty(count)
         same = np.empty(count, np.bool_)
-        for i in range(count):
-            other = seen.open_calls[i]
+        i = -1
+        for each in range(seen.open_count[0]):
+            other = seen.open_calls[each]
+            if place[c.calls[other].node] < 0:
+                continue  # its node is no candidate
+            i += 1
             of = g.function[other]
             profile = g.profiles[of]
             cold = 0 if seen.open_warm[other] else 1
