@@ -1,10 +1,13 @@
-"""How long pods of an application live, learned from pods that were seen to start and end.
+"""How long pods of an application live, learned from pods that started and ended, and what a pod adds to the life of a node.
 
 Every application has a histogram of lifetimes: of the pods that reached a bin, how many ended in it. A pod that still runs is at risk in
 every bin it has passed, so that long lives count before they end. What few pods say of an application is filled up with what all
-pods say. Functions are of arrays, in and out, because the simulator compiles them.
+pods say. Functions are of arrays, in and out, because the simulator compiles them. Row 0 of every array is the pool of all applications.
 
-Row 0 of every array is the pool of all applications.
+A node has to stay until the last of its pods has ended. So it is not enough to know how long each of them is expected to live: the
+chance that a node is empty at a later time is the product of the chances that each of its pods has ended by then, and a pod prolongs the
+node's life by the time that it is still there while all others are gone. Where lifetimes are vague, that is much the same on all nodes,
+and how full they are decides.
 """
 
 from __future__ import annotations
@@ -18,21 +21,27 @@ BINS = 27
 """The first one ends at 30 s, then two an octave up to 68 h."""
 EDGES_S: FloatArray = np.concatenate((np.zeros(1), FIRST_EDGE_S * 2.0 ** (np.arange(BINS) / 2)))
 WIDTHS_S: FloatArray = np.diff(EDGES_S)
-HORIZON_S = 48 * 3600.0
-"""Nobody plans further ahead: an expected rest is never longer."""
 HALF_LIFE_S = 24 * 3600.0
 """Time after which an observation counts half: applications change."""
 PRIOR = 4.0
 """Pods at risk that the pool counts for in each bin of an application."""
 SCALE_FREE = 1.0 - 2.0**-0.5
 """Hazard of a bin before anything was seen: of pods that reach an age, half reach the double of it."""
-_LOG_FIRST = float(np.log(FIRST_EDGE_S))
-_LOG_STEP = float(np.log(2.0) / 2)
-_QUARTILES = 1.349
-"""Distance of the quartiles of a normal distribution, in standard deviations."""
 
-LATE, EARLY, SHARPNESS = 2.2, 0.3, 2.6
-"""Weights of `score` at no spread at all, and how fast they shrink as the spread grows. Node's allocation has weight 1."""
+HORIZON_S = 48 * 3600.0
+"""Nobody plans further ahead."""
+POINTS = 13
+_AHEAD_EDGES_S: FloatArray = np.concatenate((np.zeros(1), 60.0 * 2.0 ** np.arange(POINTS - 1.0), np.full(1, HORIZON_S)))
+AHEAD_S: FloatArray = (_AHEAD_EDGES_S[1:] + _AHEAD_EDGES_S[:-1]) / 2
+"""Times ahead at which it is asked who is still there, an octave apart; `SPANS_S` is what each of them stands for."""
+SPANS_S: FloatArray = np.diff(_AHEAD_EDGES_S)
+
+LATE, EARLY = 2.0, 0.3
+"""What it costs to prolong a node's life by the whole life of the pod, and to leave the whole of the node's life behind; a full node
+brings 1."""
+CROWD, BUSY = 1.0, 0.9
+"""What it costs to want more than this share of a node's cores, for each node's worth of cores."""
+_LEAST = 1e-12
 
 
 def bins_of(age_s: FloatArray) -> IntArray:
@@ -53,66 +62,70 @@ def hazards(ends: FloatArray, at_risk: FloatArray) -> FloatArray:
     return (ends + PRIOR * pool) / (at_risk + PRIOR)
 
 
-def rests_at_edges(hazard: FloatArray) -> FloatArray:
-    """Expected rest of pods that have just reached each edge, [applications, bins + 1]: survival summed over the bins behind it."""
-    rest = np.full((hazard.shape[0], BINS + 1), HORIZON_S)  # who reaches the last edge stays
-    for b in range(BINS - 1, -1, -1):
-        rest[:, b] = np.minimum(WIDTHS_S[b] * (1.0 - hazard[:, b] / 2) + (1.0 - hazard[:, b]) * rest[:, b + 1], HORIZON_S)
-    return rest
-
-
-def spreads(hazard: FloatArray) -> FloatArray:
-    """Standard deviation of the logarithm of the lifetime of each application, from its quartiles.
-
-    Of a coefficient of variation of .2, .6 and 1.5 it is .2, .55 and 1.1. An application that little is known of has the pool's.
-    """
-    survival = np.ones((hazard.shape[0], BINS + 1))
+def survivals(hazard: FloatArray) -> FloatArray:
+    """Share of pods that reach each edge, [applications, bins + 1]."""
+    found = np.ones((hazard.shape[0], BINS + 1))
     for b in range(BINS):
-        survival[:, b + 1] = survival[:, b] * (1.0 - hazard[:, b])
-    return (_log_quantile(survival, 0.25) - _log_quantile(survival, 0.75)) / _QUARTILES
-
-
-def _log_quantile(survival: FloatArray, left: float) -> FloatArray:
-    """Logarithm of the age that this share of pods outlives."""
-    found = np.full(survival.shape[0], _LOG_FIRST + _LOG_STEP * (BINS - 1))
-    for b in range(BINS - 1, -1, -1):  # the first bin that leaves fewer is the last one to write
-        lost = np.maximum(survival[:, b] - survival[:, b + 1], 1e-12)
-        inside = _LOG_FIRST + _LOG_STEP * (b - 1 + np.minimum(np.maximum((survival[:, b] - left) / lost, 0.0), 1.0))
-        found = np.where(survival[:, b + 1] <= left, inside, found)
+        found[:, b + 1] = found[:, b] * (1.0 - hazard[:, b])
     return found
 
 
-def expected_rests(hazard: FloatArray, rest: FloatArray, application: IntArray, age_s: FloatArray) -> FloatArray:
-    """Seconds that each pod of such an application and age will still run, by expectation."""
-    reached = bins_of(age_s)
-    bins = np.minimum(reached, BINS - 1)
+def survivals_at(survival: FloatArray, application: IntArray, age_s: FloatArray) -> FloatArray:
+    """Share of pods of each application that reach such an age; beyond the last edge nobody ends."""
+    bins = np.minimum(bins_of(age_s), BINS - 1)
     passed = np.minimum((age_s - EDGES_S[bins]) / WIDTHS_S[bins], 1.0)
-    ends = hazard.ravel()[application * BINS + bins]
-    here = np.maximum(1.0 - ends * passed, 1e-9)  # survival falls in a straight line within a bin
-    behind = 1.0 - ends
-    left = WIDTHS_S[bins] * (1.0 - passed) * (here + behind) / 2 + behind * rest.ravel()[application * (BINS + 1) + bins + 1]
-    return np.where(reached < BINS, np.minimum(left / here, HORIZON_S), HORIZON_S)
+    edge = application * (BINS + 1) + bins
+    before, after = survival.ravel()[edge], survival.ravel()[edge + 1]
+    return before + (after - before) * passed  # a straight line within a bin
+
+
+def chances_gone(survival: FloatArray, application: IntArray, age_s: FloatArray) -> FloatArray:
+    """Chance that each pod, of such an age now, has ended by each time ahead, [pods, times]."""
+    pods = len(age_s)
+    here = np.maximum(survivals_at(survival, application, age_s), _LEAST)
+    later_s = (age_s.reshape(pods, 1) + AHEAD_S).ravel()
+    there = survivals_at(survival, np.repeat(application, POINTS), later_s)
+    return 1.0 - np.minimum(there.reshape(pods, POINTS) / here.reshape(pods, 1), 1.0)
+
+
+def chance_empty(gone: FloatArray) -> FloatArray:
+    """Chance that a node is empty at each time ahead, if nothing more comes: all of its pods have ended."""
+    found = np.ones(POINTS)
+    for i in range(len(gone)):
+        found *= gone[i]
+    return found
+
+
+def prolonged(empty: FloatArray, gone: FloatArray) -> FloatArray:
+    """Share of a pod's life by which it is expected to prolong the life of each node: 1 on an empty node, 0 where others stay longer."""
+    stays = (1.0 - gone) * SPANS_S
+    return (empty * stays).sum(axis=1) / max(stays.sum(), _LEAST)
+
+
+def left_behind(empty: FloatArray, gone: FloatArray) -> FloatArray:
+    """Share of each node's life that is expected to come after the end of the pod."""
+    lives = (1.0 - empty) * SPANS_S
+    return (lives * gone).sum(axis=1) / np.maximum(lives.sum(axis=1), _LEAST)
 
 
 def most_allocated(
     cpu_requested: FloatArray, cpu: FloatArray, cpu_wanted: float, memory_requested: FloatArray, memory: FloatArray, memory_wanted: float
 ) -> FloatArray:
     """Share of a node that is requested once this pod is there, CPU and memory with equal weights, as in kube-scheduler's MostAllocated."""
-    of_cpu = np.minimum((cpu_requested + cpu_wanted) / np.maximum(cpu, 1e-9), 1.0)
-    of_memory = np.minimum((memory_requested + memory_wanted) / np.maximum(memory, 1e-9), 1.0)
+    of_cpu = np.minimum((cpu_requested + cpu_wanted) / np.maximum(cpu, _LEAST), 1.0)
+    of_memory = np.minimum((memory_requested + memory_wanted) / np.maximum(memory, _LEAST), 1.0)
     return (of_cpu + of_memory) / 2
 
 
-def score(allocation: FloatArray, emptying_s: FloatArray, rest_s: float, late: float, early: float) -> FloatArray:
-    """Allocation, less what the pod prolongs the node's life by, less what of the node's life it leaves behind.
+def crowding(load: FloatArray, cpu: FloatArray, cpu_wanted: float) -> FloatArray:
+    """Share of each node's cores that would be missing, if its load average is what its pods could use and the pod uses what it asks for.
 
-    `emptying_s`: the largest expected rest of a pod on each node, 0 where there is none.
+    A load that nobody measured is none.
     """
-    prolonged = np.maximum(rest_s - emptying_s, 0.0) / max(rest_s, 1.0)
-    left_behind = np.maximum(emptying_s - rest_s, 0.0) / np.maximum(emptying_s, 1.0)
-    return allocation - late * prolonged - early * left_behind
+    known = np.where(np.isnan(load), 0.0, load)
+    return np.maximum((known + cpu_wanted) / np.maximum(cpu, _LEAST) - BUSY, 0.0)
 
 
-def trust(spread: float, sharpness: float) -> float:
-    """How much an expected life says, 1 to 0: little of an application whose pods live now minutes, now days."""
-    return float(np.exp(-sharpness * spread * spread))
+def score(allocation: FloatArray, late: FloatArray, early: FloatArray, crowd: FloatArray) -> FloatArray:
+    """Allocation, less what the pod prolongs each node's life by, less what of it the pod leaves behind, less what it crowds."""
+    return allocation - LATE * late - EARLY * early - CROWD * crowd

@@ -9,27 +9,28 @@ import numpy as np
 from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.lab.compiled import compiled
 from tiphys_models.placement import lifetimes
-from tiphys_models.placement.lifetimes import BINS, EDGES_S
+from tiphys_models.placement.lifetimes import BINS, BUSY, EDGES_S, POINTS
 from tiphys_models.placement.rank import mixed_ties, sort_key
 from tiphys_models.placement.sim.lives.cluster import Cluster, Fleet
+from tiphys_models.placement.sim.lives.points import expected_rests, point_score, rests_at_edges, spreads, trust
 from tiphys_models.placement.sim.lives.world import DAY_S, NODE_CORES, NODE_GIB
 
-KUBE_DEFAULT, MOST_ALLOCATED, STATIC, LIFETIMES, TRUE_LIFETIMES = range(5)
+KUBE_DEFAULT, MOST_ALLOCATED, STATIC, LIFETIMES, LIFETIME_POINTS, TRUE_LIFETIMES = range(6)
 STATIC_WEIGHTS = 6
 REFRESH_S = 60.0
 """How often what is known of lifetimes is put together anew."""
 _EPSILON = 1e-6
 
-_log_quantile = compiled(lifetimes._log_quantile)
 _hazards = compiled(lifetimes.hazards)
-_rests_at_edges = compiled(lifetimes.rests_at_edges)
-_spreads = compiled(lifetimes.spreads, _log_quantile=_log_quantile)
-_bins_of = compiled(lifetimes.bins_of)
-_expected_rests = compiled(lifetimes.expected_rests, bins_of=_bins_of)
+_survivals = compiled(lifetimes.survivals)
+_survivals_at = compiled(lifetimes.survivals_at, bins_of=compiled(lifetimes.bins_of))
+_chances_gone = compiled(lifetimes.chances_gone, survivals_at=_survivals_at)
+_chance_empty = compiled(lifetimes.chance_empty)
+_prolonged = compiled(lifetimes.prolonged)
+_left_behind = compiled(lifetimes.left_behind)
+_crowding = compiled(lifetimes.crowding)
 _kept_share = compiled(lifetimes.kept_share)
 _most_allocated = compiled(lifetimes.most_allocated)
-_score = compiled(lifetimes.score)
-_trust = compiled(lifetimes.trust)
 _mixed_ties = compiled(mixed_ties)
 _sort_key = compiled(sort_key)
 
@@ -39,7 +40,7 @@ class LivesRule(NamedTuple):
 
     kind: int
     weights: FloatArray
-    """Of `STATIC` the six of `static_scores`; of the lifetimes late, early and sharpness."""
+    """Of `STATIC` the six of `static_scores`; of lifetimes late, early and crowd; of their points late, early and sharpness."""
 
 
 class Known(NamedTuple):
@@ -48,17 +49,21 @@ class Known(NamedTuple):
     ends: FloatArray
     at_risk: FloatArray
     hazard: FloatArray
+    survival: FloatArray
+    empty: FloatArray
+    """[nodes, times ahead]: chance that a node is empty then."""
     rest: FloatArray
     spread: FloatArray
     refreshed_s: FloatArray
 
 
-def nothing_known(applications: int) -> Known:
+def nothing_known(applications: int, nodes: int) -> Known:
     """Before the first pod."""
     rows = applications + 1
     return Known(
-        np.zeros((rows, BINS)), np.zeros((rows, BINS)), np.zeros((rows, BINS)), np.zeros((rows, BINS + 1)), np.zeros(rows), np.full(1, -np.inf)
-    )
+        ends=np.zeros((rows, BINS)), at_risk=np.zeros((rows, BINS)), hazard=np.zeros((rows, BINS)), survival=np.zeros((rows, BINS + 1)),
+        empty=np.ones((nodes, POINTS)), rest=np.zeros((rows, BINS + 1)), spread=np.zeros(rows), refreshed_s=np.full(1, -np.inf),
+    )  # fmt: skip
 
 
 @compiled
@@ -84,6 +89,13 @@ def learn_end(c: Cluster, f: Fleet, known: Known, p: int, t: float) -> None:
 
 
 @compiled
+def look_at(c: Cluster, f: Fleet, known: Known, n: int, t: float) -> None:
+    """Foresee when a node will be empty."""
+    there = c.pods[n, : c.count[n]]
+    known.empty[n] = _chance_empty(_chances_gone(known.survival, f.application[there] + 1, t - c.started_s[there]))
+
+
+@compiled
 def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
     """Put together anew what is known of lifetimes, if that was done too long ago."""
     if t < known.refreshed_s[0] + REFRESH_S:
@@ -97,8 +109,12 @@ def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
         for i in range(c.count[n]):
             pass_bins(c, f, known, c.pods[n, i], t - c.started_s[c.pods[n, i]])
     known.hazard[:] = _hazards(known.ends, known.at_risk)
-    known.rest[:] = _rests_at_edges(known.hazard)
-    known.spread[:] = _spreads(known.hazard)
+    known.survival[:] = _survivals(known.hazard)
+    known.rest[:] = rests_at_edges(known.hazard)
+    known.spread[:] = spreads(known.survival)
+    for n in range(len(c.open)):
+        if c.open[n]:
+            look_at(c, f, known, n, t)
 
 
 @compiled
@@ -121,7 +137,7 @@ def emptying_s(c: Cluster, f: Fleet, known: Known, rows: IntArray, t: float, tru
             rest_s[k] = f.life_s[p] - age_s[k]
             k += 1
     if not true:
-        rest_s = _expected_rests(known.hazard, known.rest, application, age_s)
+        rest_s = expected_rests(known.hazard, known.rest, application, age_s)
     largest = np.zeros(len(rows))
     for k in range(total):
         largest[row[k]] = max(largest[row[k]], rest_s[k])
@@ -143,7 +159,7 @@ def static_scores(c: Cluster, f: Fleet, weights: FloatArray, rows: IntArray, p: 
             weights[0] * (cpu + memory) / 2
             + weights[1] * max(cpu, memory)
             - weights[2] * abs(cpu - memory)
-            - weights[3] * max((c.use[n] + f.cores[p]) / NODE_CORES - 1.0, 0.0)
+            - weights[3] * max((c.use[n] + f.cores[p]) / NODE_CORES - BUSY, 0.0)
             + weights[4] * min((t - c.opened_s[n]) / (DAY_S / 2), 1.0)
             + weights[5] * alike / NODE_CORES
         )
@@ -171,14 +187,19 @@ def scores_of(c: Cluster, f: Fleet, known: Known, rule: LivesRule, rows: IntArra
     allocation = _most_allocated(c.cores[rows], NODE_CORES * whole, f.cores[p], c.gib[rows], NODE_GIB * whole, f.gib[p])
     if rule.kind == MOST_ALLOCATED:
         return allocation
+    if rule.kind == LIFETIMES:
+        own = _chances_gone(known.survival, np.full(1, f.application[p] + 1), np.zeros(1))[0]
+        empty = known.empty[rows]
+        crowd = _crowding(c.use[rows], NODE_CORES * whole, f.cores[p])  # what pods would use is what a load average shows
+        late, early = _prolonged(empty, own), _left_behind(empty, own)
+        return allocation - rule.weights[0] * late - rule.weights[1] * early - rule.weights[2] * crowd
     true = rule.kind == TRUE_LIFETIMES
-    if true:
-        rest_s, trust = f.life_s[p], 1.0
-    else:
-        a = f.application[p] + 1
-        rest_s, trust = known.rest[a, 0], _trust(known.spread[a], rule.weights[2])
     empties_s = emptying_s(c, f, known, rows, t, true)
-    return _score(allocation, empties_s, rest_s, rule.weights[0] * trust, rule.weights[1] * trust * trust)
+    if true:
+        return point_score(allocation, empties_s, f.life_s[p], rule.weights[0], rule.weights[1])
+    a = f.application[p] + 1
+    trusted = trust(known.spread[a], rule.weights[2])
+    return point_score(allocation, empties_s, known.rest[a, 0], rule.weights[0] * trusted, rule.weights[1] * trusted * trusted)
 
 
 @compiled

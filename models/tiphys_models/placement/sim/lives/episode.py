@@ -17,7 +17,6 @@ from tiphys_models.placement.sim.lives.world import DAY_S, DAYS, NODE_CORES, NOD
 
 CONSOLIDATE_S = 600.0
 _ROWS = 512
-_LEARNED = (lifetimes.LATE, lifetimes.EARLY, lifetimes.SHARPNESS)
 MOST = LivesRule(decide.MOST_ALLOCATED, np.zeros(0))
 KUBE = LivesRule(decide.KUBE_DEFAULT, np.zeros(0))
 
@@ -40,9 +39,14 @@ class LivesResult:
     unplaced: int
 
 
-def learned(late: float = lifetimes.LATE, early: float = lifetimes.EARLY, sharpness: float = lifetimes.SHARPNESS) -> LivesRule:
+def learned(late: float = lifetimes.LATE, early: float = lifetimes.EARLY, crowd: float = lifetimes.CROWD) -> LivesRule:
     """Lifetimes as they are learned on the way."""
-    return LivesRule(decide.LIFETIMES, np.array([late, early, sharpness]))
+    return LivesRule(decide.LIFETIMES, np.array([late, early, crowd]))
+
+
+def learned_points(late: float = 1.2, early: float = 0.1, sharpness: float = 0.8) -> LivesRule:
+    """The same, each pod by its expected rest alone."""
+    return LivesRule(decide.LIFETIME_POINTS, np.array([late, early, sharpness]))
 
 
 def true_lives(late: float = 1.0, early: float = 0.3) -> LivesRule:
@@ -63,7 +67,7 @@ def play(world: LivesWorld, pods: LivesPods, rule: LivesRule) -> LivesResult:
         np.array([stable_hash(f"node-{n:05d}") for n in range(_ROWS)], np.uint64),
         world.interference, world.start_s, world.linger_s, CONSOLIDATE_S if world.consolidates else np.inf,
     )  # fmt: skip
-    run_days(cluster, fleet, nothing_known(pods.applications), rule)
+    run_days(cluster, fleet, nothing_known(pods.applications, _ROWS), rule)
     came = pods.arrival_s >= DAY_S
     waited_s = (cluster.started_s - pods.arrival_s)[came]
     ended = cluster.ended_s >= DAY_S

@@ -9,7 +9,7 @@ from tiphys_models.lab.compiled import compiled
 from tiphys_models.placement.sim.lives.cluster import (
     MOVED, NOWHERE, Cluster, Fleet, advance, close_node, first_to_end, fits, open_node, promise, put, release, take,
 )
-from tiphys_models.placement.sim.lives.decide import LIFETIMES, Known, LivesRule, choose, learn_end, refresh
+from tiphys_models.placement.sim.lives.decide import LIFETIME_POINTS, LIFETIMES, Known, LivesRule, choose, learn_end, look_at, refresh
 from tiphys_models.placement.sim.lives.world import DAY_S, DAYS, NODE_CORES, NODE_GIB
 
 _NEVER = np.inf
@@ -36,9 +36,12 @@ def place(c: Cluster, f: Fleet, known: Known, rule: LivesRule, p: int, t: float)
     rows = candidates(c, f, p, t, NOWHERE)
     if len(rows) == 0:
         return False
-    if rule.kind == LIFETIMES:
+    if rule.kind == LIFETIMES or rule.kind == LIFETIME_POINTS:
         refresh(c, f, known, t)
-    put(c, f, choose(c, f, known, rule, rows, p, t), p, t)
+    n = choose(c, f, known, rule, rows, p, t)
+    put(c, f, n, p, t)
+    if rule.kind == LIFETIMES:
+        look_at(c, f, known, n, t)
     return True
 
 
@@ -111,6 +114,8 @@ def run_days(c: Cluster, f: Fleet, known: Known, rule: LivesRule) -> None:
             p = first_to_end(c, f, ending)
             learn_end(c, f, known, p, t)
             take(c, f, ending, p, t)
+            if rule.kind == LIFETIMES:
+                look_at(c, f, known, ending, t)
             c.ended_s[p] = t
             waiting = look_again(c, f, known, rule, pending, waiting, t)
         elif ready_s == t:

@@ -1,0 +1,53 @@
+"""The strongest rule without lifetimes: six weights, tuned on the train split by the cross-entropy method, once for all worlds and for each.
+
+`python -m tiphys_models.placement.sim.lives.tuning` repeats the search that found `TUNED_WEIGHTS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from tiphys_models.base.random import stream
+from tiphys_models.placement.sim.lives.decide import STATIC_WEIGHTS
+from tiphys_models.placement.sim.lives.episode import MOST, play, static_rule
+from tiphys_models.placement.sim.lives.world import WORLDS, LivesWorld, make_pods
+
+ROUNDS, TRIES, ELITE = 10, 20, 5
+SEEDS: tuple[int, ...] = (900_001, 900_002, 900_003, 900_004)
+_SLOWER = 2.0
+"""What a policy pays in node-hours for running pods slower than MostAllocated does."""
+Weights = tuple[float, ...]
+
+
+def search(worlds: Sequence[LivesWorld], seed: int = 0) -> tuple[float, Weights]:
+    """(node-hours over those of most-allocated, weights) of the best try."""
+    rng = stream("placement-lives", "tuning", seed, *(world.name for world in worlds))
+    units = [(world, make_pods(world, "train", s)) for world in worlds for s in SEEDS]
+    bars = [play(world, pods, MOST) for world, pods in units]
+
+    def cost(weights: Weights) -> float:
+        found = [play(world, pods, static_rule(weights)) for world, pods in units]
+        hours = np.mean([mine.node_hours / most.node_hours for mine, most in zip(found, bars, strict=True)])
+        slower = np.mean([max(mine.slowdown / most.slowdown - 1.0, 0.0) for mine, most in zip(found, bars, strict=True)])
+        return float(hours + _SLOWER * slower)
+
+    middle, width = np.zeros(STATIC_WEIGHTS), np.full(STATIC_WEIGHTS, 0.6)
+    middle[0] = 1.0  # most-allocated
+    best = (np.inf, tuple(middle.tolist()))
+    for _ in range(ROUNDS):
+        tries = [tuple(float(f"{w:.3g}") for w in rng.normal(middle, width)) for _ in range(TRIES)]
+        judged = sorted((cost(weights), weights) for weights in tries)
+        best = min(best, judged[0])
+        elite = np.array([weights for _, weights in judged[:ELITE]])
+        middle, width = elite.mean(axis=0), elite.std(axis=0) + 0.02
+    return best
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for chosen in (WORLDS, *((world,) for world in WORLDS)):
+        names = ", ".join(world.name for world in chosen)
+        logging.getLogger(__name__).info("%s: node-hours %.4f of most-allocated with weights %s", names, *search(chosen))
