@@ -108,15 +108,6 @@ def left_behind(empty: FloatArray, gone: FloatArray) -> FloatArray:
     return (lives * gone).sum(axis=1) / np.maximum(lives.sum(axis=1), _LEAST)
 
 
-def most_allocated(
-    cpu_requested: FloatArray, cpu: FloatArray, cpu_wanted: float, memory_requested: FloatArray, memory: FloatArray, memory_wanted: float
-) -> FloatArray:
-    """Share of a node that is requested once this pod is there, CPU and memory with equal weights, as in kube-scheduler's MostAllocated."""
-    of_cpu = np.minimum((cpu_requested + cpu_wanted) / np.maximum(cpu, _LEAST), 1.0)
-    of_memory = np.minimum((memory_requested + memory_wanted) / np.maximum(memory, _LEAST), 1.0)
-    return (of_cpu + of_memory) / 2
-
-
 def crowding(load: FloatArray, cpu: FloatArray, cpu_wanted: float) -> FloatArray:
     """Share of each node's cores that would be missing, if its load average is what its pods could use and the pod uses what it asks for.
 

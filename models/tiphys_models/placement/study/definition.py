@@ -31,11 +31,12 @@ from tiphys_models.placement.sim.reference import Reference
 from tiphys_models.placement.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES, FaasScenario
 from tiphys_models.placement.sim.tuning import static_rank_tuned
 from tiphys_models.placement.sim.workloads import KINDS, MULTI, CallWorkload, make_workload
-from tiphys_models.placement.study import figures, tables
+from tiphys_models.placement.study import figures, lives, tables
 from tiphys_models.placement.study.figures import COMPARATORS, FIVE, LEARNED
+from tiphys_models.placement.study.lives import LivesCell
 from tiphys_models.placement.study.speed import SPEED_BARS, measure_speed, speed_claims
 
-POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant")
+POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant", *lives.POLICIES)
 MODELS = {name: card_of(name) for name in LEARNED}
 _AZURE = "azure"
 _TRACED = "M5"
@@ -76,7 +77,7 @@ def _trace(directory: Path, seen: frozenset[str]) -> TraceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementStudy(Study[Cell, Played]):
+class PlacementStudy(Study[Cell | LivesCell, Played]):
     """The study, and what a run of it was asked for."""
 
     bench: ClassVar[str] = "placement"
@@ -119,9 +120,9 @@ class PlacementStudy(Study[Cell, Played]):
         players = self.players
         return {"speed": measure_speed([players[p] for p in SPEED_BARS if p in players], tell, quick=self.quick)}
 
-    def cells(self, prepared: Row) -> list[Cell]:
-        """The published table first, then one modelling choice changed at a time."""
-        every, default = self.policies, FaasScenario()
+    def cells(self, prepared: Row) -> list[Cell | LivesCell]:
+        """The published table first, then one modelling choice changed at a time, then pods that stay."""
+        every, default = tuple(p for p in self.policies if p not in lives.POLICIES), FaasScenario()
         lean = tuple(p for p in every if p in (*FIVE, *COMPARATORS, "faasrank"))
         bounded = tuple(p for p in every if p in (*lean, "clairvoyant"))
         groups = [(name, default, self.seeds, every) for name in (MULTI[:3] if self.quick else (*KINDS, "burst"))]
@@ -134,14 +135,17 @@ class PlacementStudy(Study[Cell, Played]):
             if not self.quick:
                 groups.append((name, SIZES[1], self.seeds, lean))
                 groups.append((name, SIZES[2], few, lean))  # 20 times the calls of the others
-        return [
+        calls = [
             Cell(name, scenario, seed, policies, (name, scenario.name, seed) == (_TRACED, "default", seeds[0]))
             for name, scenario, seeds, policies in groups
             for seed in seeds
         ]
+        return [*calls, *lives.cells(self.policies, self.seeds, quick=self.quick)]
 
-    def play(self, cell: Cell) -> Played:
+    def play(self, cell: Cell | LivesCell) -> Played:
         """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""
+        if isinstance(cell, LivesCell):
+            return Played(lives.play_cell(cell))
         workload = self._workload(cell)
         played = {name: self._played(name, workload, cell.scenario) for name in dict.fromkeys(("hashing", *cell.policies))}
         return Played(_rows(workload, cell, played), _inflight(played) if cell.traced else {})
@@ -156,7 +160,7 @@ class PlacementStudy(Study[Cell, Played]):
             return trace_workload(trace, cell.seed, cell.scenario.nodes)
         return make_workload(cell.workload, "test", cell.seed, cell.scenario.nodes)
 
-    def label(self, cell: Cell) -> str:
+    def label(self, cell: Cell | LivesCell) -> str:
         """A cell's name for progress messages; implements `Study.label`."""
         return f"{cell.workload}, {cell.scenario.name}, seed {cell.seed}"
 
@@ -174,6 +178,7 @@ class PlacementStudy(Study[Cell, Played]):
             "load": "CPU seconds over cores x length of the workload",
             "inflight_over_time": next((p.over_time for p in played if p.over_time), {}),
             "speed": prepared["speed"],
+            "packing": lives.settings(),
         }
 
     def _trace_facts(self, trace: TraceRows) -> Row:
@@ -187,11 +192,11 @@ class PlacementStudy(Study[Cell, Played]):
 
     def summarise(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Row]:
         """See Study; the simulator's speed stands at the end."""
-        return [*figures.summarise(rows), *inputs["speed"]]
+        return [*figures.summarise(rows), *lives.summarise(rows), *inputs["speed"]]
 
     def claims(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
         """The promised figures with their bounds; implements `Study.claims`."""
-        return [*figures.claims(rows), *figures.training_claims(inputs["training"]), *speed_claims(inputs["speed"])]
+        return [*figures.claims(rows), *lives.claims(rows), *figures.training_claims(inputs["training"]), *speed_claims(inputs["speed"])]
 
     def digests(self) -> Mapping[str, str]:
         """Digests of the judged weights by name; implements `Study.digests`."""

@@ -7,16 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tiphys_models.base.arrays import BoolArray, FloatArray, HashArray, IntArray
-from tiphys_models.lab.compiled import compiled
-from tiphys_models.placement import lifetimes
+from tiphys_models.lab.compiled import compiled, inlined
 from tiphys_models.placement.sim.lives.world import DAY_S, DAYS, NODE_CORES, NODE_GIB
 
 NOWHERE = -1
 _NEVER = np.inf
 _SLACK = 1e-9
 _END_S = DAYS * DAY_S
-
-_bins_of = compiled(lifetimes.bins_of)
 
 
 class Fleet(NamedTuple):
@@ -42,6 +39,8 @@ class Cluster(NamedTuple):
     """What changes. Rows of nodes that have gone are used again."""
 
     # nodes
+    rows: IntArray
+    """One number: how many rows have been in use."""
     open: BoolArray
     ready_s: FloatArray
     """When it can take pods."""
@@ -85,21 +84,22 @@ NODE_HOURS, RAN_S, WORKED_S, MOVED, MOST_NODES = range(5)
 def new_cluster(pods: int, rows: int = 512, most_pods: int = 80) -> Cluster:
     """No node and nothing placed."""
     return Cluster(
-        open=np.zeros(rows, np.bool_), ready_s=np.zeros(rows), opened_s=np.zeros(rows), empty_s=np.full(rows, _NEVER),
-        cores=np.zeros(rows), gib=np.zeros(rows), use=np.zeros(rows), promised_cores=np.zeros(rows), promised_gib=np.zeros(rows),
-        pods=np.zeros((rows, most_pods), np.int64), count=np.zeros(rows, np.int64), done_s=np.zeros(rows), at_s=np.zeros(rows),
-        next_s=np.full(rows, _NEVER), node=np.full(pods, NOWHERE), started_s=np.full(pods, np.nan), ends_at_work_s=np.zeros(pods),
-        ended_s=np.full(pods, np.nan), passed=np.zeros(pods, np.int64), promised=np.full(pods, NOWHERE), hours=np.zeros(5),
+        rows=np.zeros(1, np.int64), open=np.zeros(rows, np.bool_), ready_s=np.zeros(rows), opened_s=np.zeros(rows),
+        empty_s=np.full(rows, _NEVER), cores=np.zeros(rows), gib=np.zeros(rows), use=np.zeros(rows), promised_cores=np.zeros(rows),
+        promised_gib=np.zeros(rows), pods=np.zeros((rows, most_pods), np.int64), count=np.zeros(rows, np.int64), done_s=np.zeros(rows),
+        at_s=np.zeros(rows), next_s=np.full(rows, _NEVER), node=np.full(pods, NOWHERE), started_s=np.full(pods, np.nan),
+        ends_at_work_s=np.zeros(pods), ended_s=np.full(pods, np.nan), passed=np.zeros(pods, np.int64), promised=np.full(pods, NOWHERE),
+        hours=np.zeros(5),
     )  # fmt: skip
 
 
-@compiled
+@inlined
 def counted(from_s: float, to_s: float) -> float:
     """Seconds of this time that lie in the second day."""
     return max(min(to_s, _END_S) - max(from_s, DAY_S), 0.0)
 
 
-@compiled
+@inlined
 def slowed(use_cores: float, interference: float) -> float:
     """How many times longer work takes on a node whose pods would use so many cores."""
     busy = use_cores / NODE_CORES
@@ -107,7 +107,7 @@ def slowed(use_cores: float, interference: float) -> float:
     return max(busy, 1.0) + interference * crowd * crowd
 
 
-@compiled
+@inlined
 def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
     """Let the pods of a node work until t."""
     if t <= c.at_s[n]:
@@ -120,22 +120,24 @@ def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
     c.at_s[n] = t
 
 
-@compiled
+@inlined
+def end_of(c: Cluster, f: Fleet, n: int, p: int, stretch: float) -> float:
+    """When a pod on a node ends, if nothing changes there."""
+    by_work_s = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
+    return by_work_s if f.works[p] else c.started_s[p] + f.life_s[p]
+
+
+@inlined
 def look_ahead(c: Cluster, f: Fleet, n: int) -> None:
     """Find when the next pod of a node ends, if nothing changes."""
     stretch = slowed(c.use[n], f.interference)
     next_s = _NEVER
     for i in range(c.count[n]):
-        p = c.pods[n, i]
-        if f.works[p]:
-            end_s = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
-        else:
-            end_s = c.started_s[p] + f.life_s[p]
-        next_s = min(next_s, end_s)
+        next_s = min(next_s, end_of(c, f, n, c.pods[n, i], stretch))
     c.next_s[n] = max(next_s, c.at_s[n])
 
 
-@compiled
+@inlined
 def fits(c: Cluster, f: Fleet, n: int, p: int) -> bool:
     """Whether the requests of a pod fit beside what is there."""
     return c.cores[n] + f.cores[p] <= NODE_CORES + _SLACK and c.gib[n] + f.gib[p] <= NODE_GIB + _SLACK
@@ -183,13 +185,9 @@ def first_to_end(c: Cluster, f: Fleet, n: int) -> int:
     best = NOWHERE
     best_s = _NEVER
     for i in range(c.count[n]):
-        p = c.pods[n, i]
-        if f.works[p]:
-            end_s = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
-        else:
-            end_s = c.started_s[p] + f.life_s[p]
+        end_s = end_of(c, f, n, c.pods[n, i], stretch)
         if end_s < best_s:
-            best, best_s = p, end_s
+            best, best_s = c.pods[n, i], end_s
     return best
 
 
@@ -200,6 +198,7 @@ def open_node(c: Cluster, f: Fleet, t: float) -> int:
     while c.open[n]:
         n += 1
     c.open[n] = True
+    c.rows[0] = max(c.rows[0], n + 1)
     c.opened_s[n] = t
     c.ready_s[n] = t + f.start_s
     c.at_s[n] = t
@@ -220,7 +219,7 @@ def close_node(c: Cluster, n: int, t: float) -> None:
 @compiled
 def promise(c: Cluster, f: Fleet, p: int, t: float) -> None:
     """Find a node that is being opened and has room for a pending pod, or open one."""
-    for n in range(len(c.open)):
+    for n in range(c.rows[0]):
         if c.open[n] and c.ready_s[n] > t:
             cores, gib = c.promised_cores[n] + f.cores[p], c.promised_gib[n] + f.gib[p]
             if cores <= NODE_CORES + _SLACK and gib <= NODE_GIB + _SLACK:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tiphys_models.base.arrays import FloatArray, IntArray
-from tiphys_models.lab.compiled import compiled
-from tiphys_models.placement import lifetimes
+from tiphys_models.lab.compiled import compiled, inlined
+from tiphys_models.placement import kernels, lifetimes
 from tiphys_models.placement.lifetimes import BINS, BUSY, EDGES_S, POINTS
 from tiphys_models.placement.rank import mixed_ties, sort_key
 from tiphys_models.placement.sim.lives.cluster import Cluster, Fleet
@@ -17,7 +17,7 @@ from tiphys_models.placement.sim.lives.world import DAY_S, NODE_CORES, NODE_GIB
 
 KUBE_DEFAULT, MOST_ALLOCATED, STATIC, LIFETIMES, LIFETIME_POINTS, TRUE_LIFETIMES = range(6)
 STATIC_WEIGHTS = 6
-REFRESH_S = 60.0
+REFRESH_S = 120.0
 """How often what is known of lifetimes is put together anew."""
 _EPSILON = 1e-6
 
@@ -30,7 +30,7 @@ _prolonged = compiled(lifetimes.prolonged)
 _left_behind = compiled(lifetimes.left_behind)
 _crowding = compiled(lifetimes.crowding)
 _kept_share = compiled(lifetimes.kept_share)
-_most_allocated = compiled(lifetimes.most_allocated)
+_most_allocated = compiled(kernels.most_allocated)
 _mixed_ties = compiled(mixed_ties)
 _sort_key = compiled(sort_key)
 
@@ -66,7 +66,7 @@ def nothing_known(applications: int, nodes: int) -> Known:
     )  # fmt: skip
 
 
-@compiled
+@inlined
 def pass_bins(c: Cluster, f: Fleet, known: Known, p: int, age_s: float) -> None:
     """Count a pod at risk in every bin that it has outlived since it was last counted."""
     a = f.application[p] + 1
@@ -105,14 +105,14 @@ def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
         known.ends[:] *= kept
         known.at_risk[:] *= kept
     known.refreshed_s[0] = t
-    for n in range(len(c.open)):
+    for n in range(c.rows[0]):
         for i in range(c.count[n]):
             pass_bins(c, f, known, c.pods[n, i], t - c.started_s[c.pods[n, i]])
     known.hazard[:] = _hazards(known.ends, known.at_risk)
     known.survival[:] = _survivals(known.hazard)
     known.rest[:] = rests_at_edges(known.hazard)
     known.spread[:] = spreads(known.survival)
-    for n in range(len(c.open)):
+    for n in range(c.rows[0]):
         if c.open[n]:
             look_at(c, f, known, n, t)
 
