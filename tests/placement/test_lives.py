@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_split_other_pods(pods:
 
 
 def test_packing_needs_fewer_nodes_than_spreading_and_knowing_lives_fewer_still() -> None:
-    hours = {name: 0.0 for name in ("kube", "most", "learned", "true")}
+    hours = dict.fromkeys(("kube", "most", "learned", "true"), 0.0)
     for seed in range(3):
         drawn = make_pods(WORLD, "train", seed)
         for name in hours:

@@ -59,7 +59,8 @@ def kept_share(elapsed_s: float) -> float:
 def hazards(ends: FloatArray, at_risk: FloatArray) -> FloatArray:
     """Chance to end in a bin of those that reach it, [applications, bins]."""
     pool = (ends[0] + SCALE_FREE) / (at_risk[0] + 1.0)
-    return (ends + PRIOR * pool) / (at_risk + PRIOR)
+    filled: FloatArray = (ends + PRIOR * pool) / (at_risk + PRIOR)
+    return filled
 
 
 def survivals(hazard: FloatArray) -> FloatArray:
@@ -85,7 +86,8 @@ def chances_gone(survival: FloatArray, application: IntArray, age_s: FloatArray)
     here = np.maximum(survivals_at(survival, application, age_s), _LEAST)
     later_s = (age_s.reshape(pods, 1) + AHEAD_S).ravel()
     there = survivals_at(survival, np.repeat(application, POINTS), later_s)
-    return 1.0 - np.minimum(there.reshape(pods, POINTS) / here.reshape(pods, 1), 1.0)
+    gone: FloatArray = 1.0 - np.minimum(there.reshape(pods, POINTS) / here.reshape(pods, 1), 1.0)
+    return gone
 
 
 def chance_empty(gone: FloatArray) -> FloatArray:
@@ -99,13 +101,15 @@ def chance_empty(gone: FloatArray) -> FloatArray:
 def prolonged(empty: FloatArray, gone: FloatArray) -> FloatArray:
     """Share of a pod's life by which it is expected to prolong the life of each node: 1 on an empty node, 0 where others stay longer."""
     stays = (1.0 - gone) * SPANS_S
-    return (empty * stays).sum(axis=1) / max(stays.sum(), _LEAST)
+    share: FloatArray = (empty * stays).sum(axis=1) / max(stays.sum(), _LEAST)
+    return share
 
 
 def left_behind(empty: FloatArray, gone: FloatArray) -> FloatArray:
     """Share of each node's life that is expected to come after the end of the pod."""
     lives = (1.0 - empty) * SPANS_S
-    return (lives * gone).sum(axis=1) / np.maximum(lives.sum(axis=1), _LEAST)
+    share: FloatArray = (lives * gone).sum(axis=1) / np.maximum(lives.sum(axis=1), _LEAST)
+    return share
 
 
 def crowding(load: FloatArray, cpu: FloatArray, cpu_wanted: float) -> FloatArray:
@@ -119,4 +123,5 @@ def crowding(load: FloatArray, cpu: FloatArray, cpu_wanted: float) -> FloatArray
 
 def score(allocation: FloatArray, late: FloatArray, early: FloatArray, crowd: FloatArray) -> FloatArray:
     """Allocation, less what the pod prolongs each node's life by, less what of it the pod leaves behind, less what it crowds."""
-    return allocation - LATE * late - EARLY * early - CROWD * crowd
+    found: FloatArray = allocation - LATE * late - EARLY * early - CROWD * crowd
+    return found

@@ -31,7 +31,7 @@ class NodeLives:
         self._row_of: OrderedDict[str, int] = OrderedDict()  # least recently learned first
         self._ends = np.zeros((8, BINS))
         self._at_risk = np.zeros((8, BINS))
-        self._survival = np.ones((8, BINS + 1))
+        self._survival: FloatArray = np.ones((8, BINS + 1))
         self._empty = np.ones((0, POINTS))
         self._stale = np.ones(0, np.bool_)
         self._refreshed_s = -math.inf
@@ -97,7 +97,8 @@ class NodeLives:
         if not self.asked or now_s >= self._refreshed_s + 2 * REFRESH_S:  # nobody calls `refresh` in time
             self.asked = True
             self.refresh(now_s)
-        return lifetimes.chances_gone(self._survival, np.array([self._known(application)]), np.zeros(1))[0]
+        found: FloatArray = lifetimes.chances_gone(self._survival, np.array([self._known(application)]), np.zeros(1))[0]
+        return found
 
     def empty(self, rows: IntArray, now_s: float) -> FloatArray:
         """Chance that each of these nodes is empty at each time ahead, if nothing more comes, [nodes, times]."""

@@ -55,8 +55,8 @@ class Cluster(NamedTuple):
     """Requested by pending pods that it was opened for."""
     promised_gib: FloatArray
     pods: IntArray
-    """[nodes, pods]: the first `count` entries of each row."""
-    count: IntArray
+    """[nodes, pods]: the first `running` entries of each row."""
+    running: IntArray
     done_s: FloatArray
     """Work that a pod would have done that had been there from the node's opening."""
     at_s: FloatArray
@@ -86,7 +86,7 @@ def new_cluster(pods: int, rows: int = 512, most_pods: int = 80) -> Cluster:
     return Cluster(
         rows=np.zeros(1, np.int64), open=np.zeros(rows, np.bool_), ready_s=np.zeros(rows), opened_s=np.zeros(rows),
         empty_s=np.full(rows, _NEVER), cores=np.zeros(rows), gib=np.zeros(rows), use=np.zeros(rows), promised_cores=np.zeros(rows),
-        promised_gib=np.zeros(rows), pods=np.zeros((rows, most_pods), np.int64), count=np.zeros(rows, np.int64), done_s=np.zeros(rows),
+        promised_gib=np.zeros(rows), pods=np.zeros((rows, most_pods), np.int64), running=np.zeros(rows, np.int64), done_s=np.zeros(rows),
         at_s=np.zeros(rows), next_s=np.full(rows, _NEVER), node=np.full(pods, NOWHERE), started_s=np.full(pods, np.nan),
         ends_at_work_s=np.zeros(pods), ended_s=np.full(pods, np.nan), passed=np.zeros(pods, np.int64), promised=np.full(pods, NOWHERE),
         hours=np.zeros(5),
@@ -113,7 +113,7 @@ def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
     if t <= c.at_s[n]:
         return
     stretch = slowed(c.use[n], f.interference)
-    inside = counted(c.at_s[n], t) * c.count[n]
+    inside = counted(c.at_s[n], t) * c.running[n]
     c.hours[RAN_S] += inside
     c.hours[WORKED_S] += inside / stretch
     c.done_s[n] += (t - c.at_s[n]) / stretch
@@ -123,8 +123,9 @@ def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
 @inlined
 def end_of(c: Cluster, f: Fleet, n: int, p: int, stretch: float) -> float:
     """When a pod on a node ends, if nothing changes there."""
-    by_work_s = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
-    return by_work_s if f.works[p] else c.started_s[p] + f.life_s[p]
+    by_work_s: float = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
+    by_clock_s: float = c.started_s[p] + f.life_s[p]
+    return by_work_s if f.works[p] else by_clock_s
 
 
 @inlined
@@ -132,7 +133,7 @@ def look_ahead(c: Cluster, f: Fleet, n: int) -> None:
     """Find when the next pod of a node ends, if nothing changes."""
     stretch = slowed(c.use[n], f.interference)
     next_s = _NEVER
-    for i in range(c.count[n]):
+    for i in range(c.running[n]):
         next_s = min(next_s, end_of(c, f, n, c.pods[n, i], stretch))
     c.next_s[n] = max(next_s, c.at_s[n])
 
@@ -140,15 +141,16 @@ def look_ahead(c: Cluster, f: Fleet, n: int) -> None:
 @inlined
 def fits(c: Cluster, f: Fleet, n: int, p: int) -> bool:
     """Whether the requests of a pod fit beside what is there."""
-    return c.cores[n] + f.cores[p] <= NODE_CORES + _SLACK and c.gib[n] + f.gib[p] <= NODE_GIB + _SLACK
+    room: bool = c.cores[n] + f.cores[p] <= NODE_CORES + _SLACK and c.gib[n] + f.gib[p] <= NODE_GIB + _SLACK
+    return room
 
 
 @compiled
 def put(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
     """A pod starts on a node."""
     advance(c, f, n, t)
-    c.pods[n, c.count[n]] = p
-    c.count[n] += 1
+    c.pods[n, c.running[n]] = p
+    c.running[n] += 1
     c.cores[n] += f.cores[p]
     c.gib[n] += f.gib[p]
     c.use[n] += f.use_cores[p]
@@ -163,12 +165,12 @@ def put(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
 def take(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
     """A pod leaves its node."""
     advance(c, f, n, t)
-    for i in range(c.count[n]):
+    for i in range(c.running[n]):
         if c.pods[n, i] == p:
-            c.pods[n, i] = c.pods[n, c.count[n] - 1]
+            c.pods[n, i] = c.pods[n, c.running[n] - 1]
             break
-    c.count[n] -= 1
-    if c.count[n] == 0:  # sums of fractions leave dust
+    c.running[n] -= 1
+    if c.running[n] == 0:  # sums of fractions leave dust
         c.cores[n], c.gib[n], c.use[n] = 0.0, 0.0, 0.0
         c.empty_s[n] = t
     else:
@@ -184,7 +186,7 @@ def first_to_end(c: Cluster, f: Fleet, n: int) -> int:
     stretch = slowed(c.use[n], f.interference)
     best = NOWHERE
     best_s = _NEVER
-    for i in range(c.count[n]):
+    for i in range(c.running[n]):
         end_s = end_of(c, f, n, c.pods[n, i], stretch)
         if end_s < best_s:
             best, best_s = c.pods[n, i], end_s

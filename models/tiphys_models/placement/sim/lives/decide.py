@@ -91,7 +91,7 @@ def learn_end(c: Cluster, f: Fleet, known: Known, p: int, t: float) -> None:
 @compiled
 def look_at(c: Cluster, f: Fleet, known: Known, n: int, t: float) -> None:
     """Foresee when a node will be empty."""
-    there = c.pods[n, : c.count[n]]
+    there = c.pods[n, : c.running[n]]
     known.empty[n] = _chance_empty(_chances_gone(known.survival, f.application[there] + 1, t - c.started_s[there]))
 
 
@@ -106,7 +106,7 @@ def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
         known.at_risk[:] *= kept
     known.refreshed_s[0] = t
     for n in range(c.rows[0]):
-        for i in range(c.count[n]):
+        for i in range(c.running[n]):
             pass_bins(c, f, known, c.pods[n, i], t - c.started_s[c.pods[n, i]])
     known.hazard[:] = _hazards(known.ends, known.at_risk)
     known.survival[:] = _survivals(known.hazard)
@@ -122,14 +122,14 @@ def emptying_s(c: Cluster, f: Fleet, known: Known, rows: IntArray, t: float, tru
     """The largest rest of a pod on each node, expected or true."""
     total = 0
     for n in rows:
-        total += c.count[n]
+        total += c.running[n]
     row = np.empty(total, np.int64)
     application = np.empty(total, np.int64)
     age_s = np.empty(total)
-    rest_s = np.empty(total)
+    rest_s: FloatArray = np.empty(total)
     k = 0
     for i in range(len(rows)):
-        for j in range(c.count[rows[i]]):
+        for j in range(c.running[rows[i]]):
             p = c.pods[rows[i], j]
             row[k] = i
             application[k] = f.application[p] + 1
@@ -152,7 +152,7 @@ def static_scores(c: Cluster, f: Fleet, weights: FloatArray, rows: IntArray, p: 
         n = rows[i]
         cpu, memory = (c.cores[n] + f.cores[p]) / NODE_CORES, (c.gib[n] + f.gib[p]) / NODE_GIB
         alike = 0.0
-        for j in range(c.count[n]):
+        for j in range(c.running[n]):
             if f.application[c.pods[n, j]] == f.application[p]:
                 alike += f.cores[p]
         scores[i] = (
@@ -192,7 +192,8 @@ def scores_of(c: Cluster, f: Fleet, known: Known, rule: LivesRule, rows: IntArra
         empty = known.empty[rows]
         crowd = _crowding(c.use[rows], NODE_CORES * whole, f.cores[p])  # what pods would use is what a load average shows
         late, early = _prolonged(empty, own), _left_behind(empty, own)
-        return allocation - rule.weights[0] * late - rule.weights[1] * early - rule.weights[2] * crowd
+        packed: FloatArray = allocation - rule.weights[0] * late - rule.weights[1] * early - rule.weights[2] * crowd
+        return packed
     true = rule.kind == TRUE_LIFETIMES
     empties_s = emptying_s(c, f, known, rows, t, true)
     if true:

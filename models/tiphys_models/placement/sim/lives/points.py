@@ -69,7 +69,8 @@ def point_score(allocation: FloatArray, emptying_s: FloatArray, rest_s: float, l
     """
     prolonged = np.maximum(rest_s - emptying_s, 0.0) / max(rest_s, 1.0)
     left_behind = np.maximum(emptying_s - rest_s, 0.0) / np.maximum(emptying_s, 1.0)
-    return allocation - late * prolonged - early * left_behind
+    found: FloatArray = allocation - late * prolonged - early * left_behind
+    return found
 
 
 @compiled

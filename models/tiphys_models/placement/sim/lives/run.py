@@ -78,9 +78,9 @@ def consolidate(c: Cluster, f: Fleet, known: Known, rule: LivesRule, t: float) -
     """Empty nodes that have little on them, and services only, onto nodes that are there; a pod goes on where it goes."""
     for n in range(c.rows[0]):
         little = c.cores[n] <= LITTLE * NODE_CORES and c.gib[n] <= LITTLE * NODE_GIB
-        if not (c.open[n] and c.ready_s[n] <= t and c.count[n] > 0 and little):
+        if not (c.open[n] and c.ready_s[n] <= t and c.running[n] > 0 and little):
             continue
-        there = c.pods[n, : c.count[n]].copy()
+        there = c.pods[n, : c.running[n]].copy()
         movable = True
         for p in there:
             movable = movable and not f.works[p]
@@ -89,7 +89,7 @@ def consolidate(c: Cluster, f: Fleet, known: Known, rule: LivesRule, t: float) -
             if len(rows) == 0:
                 break
             to = choose(c, f, known, rule, rows, there[i], t)
-            if c.count[to] == 0:  # nothing is won by filling an empty one
+            if c.running[to] == 0:  # nothing is won by filling an empty one
                 break
             began_s = c.started_s[there[i]]
             take(c, f, n, there[i], t)

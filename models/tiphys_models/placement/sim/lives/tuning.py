@@ -16,7 +16,7 @@ from tiphys_models.placement.sim.lives.decide import STATIC_WEIGHTS
 from tiphys_models.placement.sim.lives.episode import MOST, play, static_rule
 from tiphys_models.placement.sim.lives.world import WORLDS, LivesWorld, make_pods
 
-ROUNDS, TRIES, ELITE = 6, 14, 4
+ROUNDS, WORLD_ROUNDS, TRIES, ELITE = 6, 2, 14, 4
 SEEDS: tuple[int, ...] = (900_001, 900_002, 900_003)
 _SLOWER = 2.0
 """What a policy pays in node-hours for running pods slower than MostAllocated does."""
@@ -25,8 +25,8 @@ TUNED_WEIGHTS: Weights = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 WORLD_WEIGHTS: Mapping[str, Weights] = MappingProxyType({world.name: TUNED_WEIGHTS for world in WORLDS})
 
 
-def search(worlds: Sequence[LivesWorld], seed: int = 0) -> tuple[float, Weights]:
-    """(node-hours over those of most-allocated, weights) of the best try."""
+def search(worlds: Sequence[LivesWorld], start: Weights, width: float, rounds: int, seed: int = 0) -> tuple[float, Weights]:
+    """(node-hours over those of most-allocated, weights) of the best try, from `start` on."""
     rng = stream("placement-lives", "tuning", seed, *(world.name for world in worlds))
     units = [(world, make_pods(world, "train", s)) for world in worlds for s in SEEDS]
     bars = [play(world, pods, MOST) for world, pods in units]
@@ -37,20 +37,21 @@ def search(worlds: Sequence[LivesWorld], seed: int = 0) -> tuple[float, Weights]
         slower = np.mean([max(mine.slowdown / most.slowdown - 1.0, 0.0) for mine, most in zip(found, bars, strict=True)])
         return float(hours + _SLOWER * slower)
 
-    middle, width = np.zeros(STATIC_WEIGHTS), np.full(STATIC_WEIGHTS, 0.6)
-    middle[0] = 1.0  # most-allocated
-    best = (np.inf, tuple(middle.tolist()))
-    for _ in range(ROUNDS):
-        tries = [tuple(float(f"{w:.3g}") for w in rng.normal(middle, width)) for _ in range(TRIES)]
+    middle, widths = np.array(start), np.full(STATIC_WEIGHTS, width)
+    best = (np.inf, start)
+    for _ in range(rounds):
+        tries = [tuple(float(f"{w:.3g}") for w in rng.normal(middle, widths)) for _ in range(TRIES)]
         judged = sorted((cost(weights), weights) for weights in tries)
         best = min(best, judged[0])
         elite = np.array([weights for _, weights in judged[:ELITE]])
-        middle, width = elite.mean(axis=0), elite.std(axis=0) + 0.02
+        middle, widths = elite.mean(axis=0), elite.std(axis=0) + 0.02
     return best
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for chosen in (WORLDS, *((world,) for world in WORLDS)):
-        names = ", ".join(world.name for world in chosen)
-        logging.getLogger(__name__).info("%s: node-hours %.4f of most-allocated with weights %s", names, *search(chosen))
+    tell = logging.getLogger(__name__).info
+    hours, everywhere = search(WORLDS, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0), 0.6, ROUNDS)
+    tell("all worlds: node-hours %.4f of most-allocated with weights %s", hours, everywhere)
+    for world in WORLDS:
+        tell("%s: node-hours %.4f with weights %s", world.name, *search((world,), everywhere, 0.3, WORLD_ROUNDS))

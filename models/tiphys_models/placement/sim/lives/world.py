@@ -91,9 +91,9 @@ def make_pods(world: LivesWorld, split: str, seed: int) -> LivesPods:
     use = rng.uniform(*world.use, count)
     jobs = _jobs(world, cores[: world.jobs], rng)
     services = _services(world, rng)
-    arrival_s, application, life_s = (np.concatenate(pair) for pair in zip(jobs, services, strict=True))
+    arrival_s, drawn, life_s = (np.concatenate(pair) for pair in zip(jobs, services, strict=True))
     order = np.argsort(arrival_s, kind="stable")
-    application = application[order].astype(np.int64)
+    application: IntArray = drawn[order].astype(np.int64)
     noise = np.exp(rng.normal(-0.02, 0.2, len(order)))
     return LivesPods(
         applications=count,
