@@ -21,7 +21,7 @@ SEEDS: tuple[int, ...] = (900_001, 900_002, 900_003)
 _SLOWER = 2.0
 """What a policy pays in node-hours for running pods slower than MostAllocated does."""
 Weights = tuple[float, ...]
-TUNED_WEIGHTS: Weights = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+TUNED_WEIGHTS: Weights = (1.24, -0.486, 0.335, 0.471, 1.8, 0.664)
 WORLD_WEIGHTS: Mapping[str, Weights] = MappingProxyType({world.name: TUNED_WEIGHTS for world in WORLDS})
 
 
