@@ -127,7 +127,7 @@ kind-metrics: $(VENV)/.dev ## real nodes, real metrics: every input of a decisio
 	$(BIN)/tiphys kind packages
 	$(BIN)/tiphys kind metrics $(if $(KEEP),--keep) $(if $(K8S),--kubernetes=$(K8S))
 
-scale-windows: $(VENV)/.dev ## a thousand ScalingPolicies with windows of 15 s on one core, against the local control plane; 12 minutes
+scale-windows: $(VENV)/.dev ## a thousand ScalingPolicies with windows of 15 s on one core, against the local control plane; 16 minutes
 	$(BIN)/tiphys bench scale --part windows --check
 
 kind-scaling: $(VENV)/.dev ## real nodes, real load: Tiphys, HPA and VPA scale one service, one after the other; the table of docs/kind.md (KEEP=1)

@@ -59,7 +59,6 @@ class Ticker:
             metrics.reservations_expired.inc(lapsed)
         metrics.reservations.set(state.reservations)
         self._show_stores()
-        self._decisions.compact()
         metrics.busiest_share.set(self._answerer.busiest_share)
         metrics.readings_coverage.set(coverage(state, now_s))
         metrics.loop_lag.set(self._watchdog.take_worst_lag_s())

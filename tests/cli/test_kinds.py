@@ -11,7 +11,7 @@ from tiphys_cli.kube.errors import RequestRefused
 from tiphys_cli.support import doctor
 from tiphys_cli.support.facts import Finding
 from tiphys_cli.support.kinds import ADVICE, GOOD, kind_fact, kind_findings, unlisted_findings
-from tiphys_models.api import reasons
+from tiphys_models.api import reasons, scaling_reasons, stream_reasons
 from tiphys_models.api.resources import (
     INFERENCE_SITE,
     LEARNED_MODEL,
@@ -121,6 +121,8 @@ def test_a_kind_that_may_not_be_listed_is_told_and_hides_no_other() -> None:
 
 
 def test_every_reason_that_advice_is_given_for_exists() -> None:
-    enums = [found for found in vars(reasons).values() if isinstance(found, EnumType)]
+    enums = [
+        found for module in (reasons, scaling_reasons, stream_reasons) for found in vars(module).values() if isinstance(found, EnumType)
+    ]
     words = {str(getattr(found, name)) for found in enums for name in found.__members__}
     assert set(ADVICE) - words <= {"WeightsNotShipped"}

@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.builders import policy_object
 from tests.extender.harness import Connection, connected, listening
 from tiphys_extender.binder.app import make_binder_app
@@ -23,6 +25,7 @@ from tiphys_extender.placement.answer import Answerer, AnswerLimits
 from tiphys_extender.placement.decide import World
 from tiphys_extender.placement.decisions import DecisionLog
 from tiphys_extender.placement.objects import policy_objects
+from tiphys_extender.serve.refused import Refused
 from tiphys_extender.serve.requests import parse
 from tiphys_extender.serve.tenants import Tenant, Tenants
 from tiphys_extender.serve.throttle import Throttle
@@ -158,3 +161,8 @@ async def calling(binder: Binder, directory: Path, **options: Any) -> AsyncGener
     """One connection to it."""
     async with open_to_callers(binder, directory, **options) as port, connected(port) as connection:
         yield Caller(connection)
+
+
+def refused(reason: str) -> Any:
+    """What a call that is refused for this reason raises."""
+    return pytest.raises(Refused, check=lambda error: error.reason == reason)

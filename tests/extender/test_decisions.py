@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -14,7 +16,7 @@ from tests.builders import policy_object
 from tests.extender.harness import Extender
 from tiphys_extender.placement.answer import Answerer, AnswerLimits
 from tiphys_extender.placement.decision_file import DecisionFile
-from tiphys_extender.placement.decisions import DecisionLog, Record
+from tiphys_extender.placement.decisions import DecisionLog, Detail, Record
 from tiphys_extender.placement.explain import explain
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.watchdog import Watchdog
@@ -269,17 +271,35 @@ def test_memory_of_details_is_bounded() -> None:
     assert "newest decisions only" in old["message"]
 
 
-def test_what_explain_shows_of_a_decision_is_the_same_once_it_was_made_small() -> None:
-    extender = Extender(nodes=4)
-    extender.ask("a")
-    before = extender.decisions.detail(1)
-    assert before is not None
-    extender.decisions.compact()
-    after = extender.decisions.detail(1)
-    assert after is not None
-    assert (list(after.names), list(after.best_first)) == (list(before.names), list(before.best_first))
-    extender.ask("b")
-    extender.decisions.compact()
-    other = extender.decisions.detail(2)
-    assert other is not None
-    assert sorted(map(id, other.names)) == sorted(map(id, after.names)), "one string stands for a node's name in all details"
+def test_a_kept_decision_is_small_from_the_start_and_no_list_for_the_collector() -> None:
+    extender = Extender(nodes=3)
+    names = [f"unknown-{i:05d}" for i in range(2997)] + [f"n{i}" for i in range(3)]
+    extender.ask("a", names)
+    detail = extender.decisions.detail(1)
+    assert detail is not None
+    assert (detail.names, detail.candidates) == (names, 3000)
+    kept = gc.get_referents(detail)
+    assert all(len(item) < 10 for item in kept if isinstance(item, list | tuple | dict))
+    # a name with its quotes and comma, a place and a score
+    assert sum(sys.getsizeof(item) for item in kept) <= sum(len(name) + 3 + 4 + 8 for name in names) + 2000
+    shown = explain(extender.decisions, extender.decisions.of_uid("a"), 0.0)["scores"]
+    assert sorted(entry["node"] for entry in shown) == sorted(names)
+    assert [entry["node"] for entry in shown[:3]] == [names[i] for i in detail.best_first[:3]]
+
+
+class _Untouchable:
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"somebody asked for {name}")
+
+
+async def test_a_tick_looks_at_no_candidate_of_past_decisions() -> None:
+    """It runs between two answers: what it does for each candidate of each decision of half a second, the scheduler waits for."""
+    extender = Extender(nodes=3)
+    ticker = Ticker(extender.world, extender.decisions, extender.metrics, extender.models, extender.answerer, Watchdog(1.0), extender.clock)
+    for index in range(20):
+        extender.ask(f"u{index}")
+    details = extender.decisions._details
+    assert len(details) == 20
+    details.update(dict.fromkeys(details, cast("Detail", _Untouchable())))
+    await ticker.tick()
+    assert len(details) == 20

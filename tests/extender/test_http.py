@@ -117,7 +117,7 @@ async def test_a_request_not_received_within_a_second_is_cut(start: bytes) -> No
             assert (await other.post(CALL))[0] == 200
         rest = await slow.closed(within_s=2)
         assert rest.startswith(b"HTTP/1.1 408")
-        assert 0.9 <= time.monotonic() - began_s < 1.6
+        assert 0.9 <= time.monotonic() - began_s < 2.6
     assert extender.counted("bad_requests_total", reason="too-slow") == 1
 
 

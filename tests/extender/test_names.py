@@ -42,7 +42,7 @@ async def test_while_nobody_answers_for_the_name_of_prometheus_pods_are_placed_a
             await asyncio.sleep(0.01)
         since_s = time.monotonic()
         assert max(extender.ask("u").values()) == 10
-        assert time.monotonic() - since_s < 0.2
+        assert time.monotonic() - since_s < 1.0
         await threads_are_free()
         async with asyncio.timeout(5):
             await polling
@@ -62,7 +62,7 @@ async def test_binders_whose_names_nobody_answers_for_are_silent_and_nothing_wai
         for _ in range(3):
             since_s = time.monotonic()
             await others.round(session)
-            assert time.monotonic() - since_s < 1.0
+            assert time.monotonic() - since_s < 3.0, "one after the other they would take 4 s"
         await threads_are_free()
         assert binder.bind(rateQps=15, maxDelayMs=200, minAccuracy=20)["site"] == "edge"
     assert len(asked) == len(set(asked)) == 20

@@ -23,13 +23,14 @@ from tests.operator.scaling.small import NOW_S
 from tests.operator.scaling.small import policy as scaling_policy
 from tests.operator.scaling.small import target as healthy_target
 from tests.operator.streams.test_verdicts import SUMMARY
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.base.clock import ManualClock
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.base.quantity import MOST_MILLI
 from tiphys_models.kube.client import ApiError
 from tiphys_models.kube.guard import GuardedSink, attempted
+from tiphys_models.kube.kinds import INFERENCE_SITES, MODEL_VARIANTS, STREAM_POLICIES
 from tiphys_models.kube.reflector import Sink
 from tiphys_operator.cluster.observed import NodeSink, ObservedCluster, PodSink
 from tiphys_operator.metrics import OperatorMetrics
@@ -53,7 +54,6 @@ from tiphys_operator.streams.cluster import BindingCluster
 from tiphys_operator.streams.endpoints import SliceSink
 from tiphys_operator.streams.metrics import BindingMetrics
 from tiphys_operator.streams.rounds import Rounds
-from tiphys_operator.streams.seen import policy_object, site_object, variant_object
 from tiphys_operator.streams.verdicts import failed_policy, failed_site, failed_variant, policy_status, site_status, variant_status
 
 SEED = int(os.environ.get("TIPHYS_FUZZ_SEED", "1"))
@@ -250,10 +250,10 @@ good_deployment = World().kube.deployment
 @pytest.mark.parametrize("kind", ["InferenceSite", "ModelVariant", "StreamPolicy"])
 def test_objects_of_binding_with_any_status_are_judged_and_shown(kind: str) -> None:
     cluster, metrics = BindingCluster(lambda: None), OperatorMetrics().part(BindingMetrics)
-    objects: Any = {"InferenceSite": cluster.sites, "ModelVariant": cluster.variants, "StreamPolicy": cluster.policies}[kind]
+    objects: Any = {"InferenceSite": cluster.site_store, "ModelVariant": cluster.variant_store, "StreamPolicy": cluster.policy_store}[kind]
     rounds, registry = Rounds(), CollectorRegistry()
     guarded = GuardedSink(kind, objects, ObjectGuard(registry))
-    site = site_object(healthy("InferenceSite", 1))
+    site = INFERENCE_SITES.read(healthy("InferenceSite", 1))
     for number, (seed, obj) in enumerate(hostile(kind)):
         guarded.put(obj)
         guarded.put(healthy(kind, number))
@@ -261,7 +261,7 @@ def test_objects_of_binding_with_any_status_are_judged_and_shown(kind: str) -> N
         _, trip = attempted(lambda obj=obj: _judge(kind, obj, site, rounds))  # type: ignore[misc]
         assert trip.error is None, f"{seed}: {trip.message}"
         if number % 50 == 0:
-            metrics.show(cluster.sites.all(), cluster.variants.all(), cluster.policies.all())
+            metrics.show(cluster.sites(), cluster.variants(), cluster.policies())
             cluster.governors()
             cluster.needs_slices()
             objects.listed({f"healthy-{n}" for n in range(50)})
@@ -269,18 +269,18 @@ def test_objects_of_binding_with_any_status_are_judged_and_shown(kind: str) -> N
 
 def _judge(kind: str, obj: dict[str, Any], site: Any, rounds: Rounds) -> None:
     if kind == "InferenceSite":
-        one = site_object(obj)
+        one = INFERENCE_SITES.read(obj)
         rounds.answered(3.0, NOW_S)
         made: Any = (site_status(one, rounds, "here", NOW_S), site_status(one, None, "", NOW_S), failed_site(one, "odd", NOW_S))
     elif kind == "ModelVariant":
-        variant = variant_object(obj)
+        variant = MODEL_VARIANTS.read(obj)
         made = (
             variant_status(variant, site, ("10.0.0.1:80",), NOW_S),
             variant_status(variant, None, None, NOW_S),
             failed_variant(variant, "odd", NOW_S),
         )
     else:
-        policy = policy_object(obj)
+        policy = STREAM_POLICIES.read(obj)
         made = (
             policy_status(policy, site, None, StreamSummary.model_validate(SUMMARY | {"policy": policy.name}), NOW_S),
             policy_status(policy, None, None, None, NOW_S),

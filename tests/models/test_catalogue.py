@@ -7,7 +7,7 @@ import pytest
 
 from tests.binding_corpus import SITE, VARIANT
 from tiphys_models.api.catalogue import MEASURED_FOR_S, MOST_REPLICAS, Catalogue, compile_catalogue, site_seen, variant_seen
-from tiphys_models.api.reasons import VariantReason
+from tiphys_models.api.stream_reasons import VariantReason
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.base.quantity import timestamp_s
 from tiphys_models.streams.protocol import BindReason, View, bind

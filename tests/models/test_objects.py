@@ -13,12 +13,12 @@ import pytest
 from tests.builders import policy_object
 from tiphys_models.api.scheduling_policy import SchedulingPolicyStatus
 from tiphys_models.base.clock import ManualClock
-from tiphys_models.base.errors import InvalidInput
+from tiphys_models.base.errors import InvalidInput, Unavailable
 from tiphys_models.kube.guard import GuardedSink, Troubles, said_without_words
 from tiphys_models.kube.kinds import SCHEDULING_POLICIES
 from tiphys_models.kube.objects import A_SLICE, ObjectLimits, Objects, SetAside
 from tiphys_models.kube.operator_kinds import ALL
-from tiphys_models.kube.reflector import Reflector
+from tiphys_models.kube.reflector import Reflector, WatchLimits
 
 
 def thing(name: str, version: int = 1, uid: str = "", value: Any = 0) -> dict[str, Any]:
@@ -155,6 +155,13 @@ def test_no_more_bytes_are_kept_than_the_limit() -> None:
     assert objects.total_bytes < 100
 
 
+def test_an_object_whose_size_is_hard_to_tell_is_read_all_the_same() -> None:
+    objects = Objects(number_of)
+    objects.put(thing("a", value=2**70))
+    assert objects.named("default", "a") == 2**70
+    assert objects.total_bytes > 20
+
+
 def test_a_list_lets_go_of_what_it_does_not_show_slice_by_slice() -> None:
     objects = Objects(number_of)
     for number in range(2 * A_SLICE + 50):
@@ -236,3 +243,107 @@ async def test_what_a_list_does_not_show_goes_while_others_are_let_through() -> 
     running.cancel()
     assert len(set(seen)) >= 9, "others ran between the slices"
     assert len(objects) == 0
+
+
+def listed(objects: Objects[int], *shown: dict[str, Any]) -> None:
+    """A whole list, as a reflector puts it."""
+    objects.listing()
+    for obj in shown:
+        objects.put(obj)
+    objects.listed({obj["metadata"]["uid"] for obj in shown})
+
+
+def test_a_list_is_the_truth_also_where_its_versions_are_lower() -> None:
+    """As after a restore of etcd from a backup."""
+    told = Told()
+    objects = Objects(told.reading, told.changed)
+    objects.put(thing("a", 100, value=2))
+    objects.put(thing("b", 101, value=3))
+    listed(objects, thing("a", 50, value=1))
+    assert objects.named("default", "a") == 1
+    assert told.changes == [(None, 2), (None, 3), (2, 1), (3, None)]
+    objects.put(thing("a", 51, value=4))
+    assert objects.named("default", "a") == 4, "the watch goes on from there"
+    objects.put(thing("a", 50, value=1))
+    assert objects.named("default", "a") == 4, "and what is older in a watch is no news again"
+
+
+def test_what_was_written_or_asked_for_while_a_list_was_read_is_newer_than_what_the_list_shows() -> None:
+    objects = Objects(number_of)
+    objects.put(thing("a", 10, value=1))
+    objects.listing()
+    objects.written(thing("a", 12, value=2))
+    objects.answered(thing("b", 13, value=5))
+    objects.put(thing("a", 11, value=1))
+    objects.put(thing("b", 9, value=4))
+    objects.listed({"uid-a", "uid-b"})
+    assert objects.all() == (2, 5)
+
+
+def test_a_write_to_a_restored_server_does_not_keep_the_list_from_being_taken() -> None:
+    objects = Objects(number_of)
+    objects.put(thing("a", 100, value=1))
+    objects.listing()
+    objects.written(thing("a", 51, value=2))
+    assert objects.named("default", "a") == 1, "an answer is compared: nothing says yet that the server counts anew"
+    objects.put(thing("a", 51, value=2))
+    objects.listed({"uid-a"})
+    assert objects.named("default", "a") == 2
+
+
+def test_a_list_that_broke_off_leaves_nothing_to_the_next_one() -> None:
+    objects = Objects(number_of)
+    objects.put(thing("a", 10, value=1))
+    objects.listing()
+    objects.written(thing("a", 12, value=2))
+    listed(objects, thing("a", 9, value=3))
+    assert objects.named("default", "a") == 3
+
+
+class Restored:
+    """An API server that was restored from a backup: it counts lower, and a watch from a version that it has not reached is silent."""
+
+    def __init__(self) -> None:
+        self.version, self.value, self.lists, self.pages_asked = 100, 2, 0, 0
+
+    async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        self.pages_asked += 1
+        yield {"metadata": {"resourceVersion": str(self.version)}, "items": [thing("a", self.version, value=self.value)]}
+        self.lists += 1
+
+    async def watch(self, path: str, resource_version: str, **_: Any) -> AsyncGenerator[dict[str, Any], None]:
+        told = int(resource_version)
+        for _look in range(20):
+            if self.version > told:
+                told = self.version
+                yield {"type": "MODIFIED", "object": thing("a", told, value=self.value)}
+            await asyncio.sleep(0)
+        raise Unavailable("no whole event within 75 s")
+
+
+async def test_after_a_restore_a_silent_watch_is_followed_by_a_list_and_news_is_taken_again() -> None:
+    server, objects = Restored(), Objects(number_of)
+    guarded = GuardedSink("things", objects, Troubles(lambda _: None, lambda _: None))
+    limits = WatchLimits(backoff_start_s=0.001, backoff_max_s=0.002)
+    running = asyncio.ensure_future(Reflector(server, "/things", guarded, ManualClock(), limits=limits).run())
+
+    async def shown(value: int) -> None:
+        async with asyncio.timeout(5):
+            while objects.named("default", "a") != value:  # noqa: ASYNC110 - a store has no event
+                await asyncio.sleep(0.001)
+
+    try:
+        await shown(2)
+        asked = server.pages_asked
+        async with asyncio.timeout(5):
+            while server.pages_asked < asked + 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert server.lists == 1, "a silent watch of a sound server costs one page, no list"
+        server.version, server.value = 50, 1
+        await shown(1)
+        server.version, server.value = 51, 3
+        await shown(3)
+        assert server.lists == 2
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

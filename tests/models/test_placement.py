@@ -73,6 +73,19 @@ def test_a_resize_in_place_changes_what_is_requested() -> None:
     assert filled.nodes.memory_requested.sum() == 300
 
 
+def test_open_calls_are_found_by_the_rows_they_are_on_and_those_on_unknown_nodes_by_none() -> None:
+    filled = state(4)
+    for uid, where in (("a", "n2"), ("b", "gone"), ("c", "n0"), ("d", "n2"), ("e", "n3")):
+        filled.bound(pod(uid, node=where), 0)
+    rows = filled.nodes.rows(["n3", "n1", "n2"])
+    calls = filled.view(request("x"), rows).calls()
+    here, place = calls.on(rows)
+    assert here.tolist() == [0, 3, 4]  # in the order in which they were placed
+    assert place.tolist() == [2, 2, 0]
+    assert calls.node_row[here].tolist() == rows[place].tolist()
+    assert [len(found) for found in calls.on(rows[:0])] == [0, 0]
+
+
 def test_idle_instances_are_unknown_until_reported_and_taken_by_newer_placements() -> None:
     filled = state(2)
     assert np.isnan(view(filled).idle_instances).all()

@@ -145,7 +145,7 @@ async def test_an_answer_that_trickles_is_given_up_at_the_deadline_of_the_whole(
         began_s = time.monotonic()
         with pytest.raises(Unavailable, match="TimeoutError"):
             await asyncio.wait_for(client.ranges("up"), 10)
-        assert time.monotonic() - began_s < 1.5
+        assert time.monotonic() - began_s < 3
 
 
 async def test_a_long_answer_waits_until_the_one_before_is_worked_off_and_a_short_one_does_not() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.dead_names import DEAD, dead_names
 from tests.operator.streams.test_probes import HERE, serving
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeMiss
+from tiphys_models.api.stream_reasons import ProbeMiss
 from tiphys_models.base.clock import SystemClock
 from tiphys_models.kube.names import Names
 from tiphys_operator.metrics import OperatorMetrics
@@ -105,7 +105,7 @@ async def test_decision_logs_are_read_although_the_name_of_one_is_not_answered_f
     async with read:
         for _ in range(3):
             await read.pull()
-    assert time.monotonic() - since_s < 1.5
+    assert time.monotonic() - since_s < 3.0
     assert len(errors) == 6, "each pull counts both"
     assert len(asked) == 1
     await others_go_on()
@@ -120,7 +120,7 @@ async def test_summaries_are_read_although_the_name_of_one_binder_is_not_answere
     async with read:
         for _ in range(3):
             await read.pull()
-    assert time.monotonic() - since_s < 1.5
+    assert time.monotonic() - since_s < 3.0
     assert len(asked) == 1
     await others_go_on()
 

@@ -38,9 +38,9 @@ def test_a_task_uses_no_more_than_its_threads() -> None:
 
 def test_a_host_of_a_milli_core_is_looked_at_as_fast_as_any_other() -> None:
     crumb = HostType("crumb", 0.001, 1, 1, 3600.0, B2S.power_w, 0.0)
-    began_s = time.perf_counter()
+    began_s = time.thread_time()
     found = expected_outcome(crumb, [4e6, 8e6], [0.0, 0.0], [1.0, 1.0], 5.0)  # two planners' worst tasks: 8e9 and 12e9 s
-    assert time.perf_counter() - began_s < 0.5
+    assert time.thread_time() - began_s < 0.5
     assert found.response_s == pytest.approx(20e9)
     assert found.usd == pytest.approx(12e9, rel=1e-6)
     assert found.joules == pytest.approx(12e9 * 117.0, rel=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tiphys_cli.app import app
-from tiphys_testbed.bench.versions import VersionsPlan, checked_out, differences, run, speed_summary, t_interval
+from tiphys_testbed.bench.versions import VersionsPlan, checked_out, differences, run, speed_summary
 
 FAKE = """import json, sys
 assert sys.argv[1:4] == ["bench", "{bench}", "--json"], sys.argv
@@ -73,10 +74,15 @@ def test_a_row_that_is_missing_differs_and_one_that_is_new_does_not() -> None:
     ]
 
 
-def test_intervals_are_students_t() -> None:
-    low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (low, high) == pytest.approx((3 - 2.776 * math.sqrt(2.5 / 5), 3 + 2.776 * math.sqrt(2.5 / 5)))
-    assert t_interval([1.0]) == (-math.inf, math.inf)
+def test_intervals_are_students_t_over_rounds_of_the_logarithm() -> None:
+    ratios = [1.0, 1.1, 0.9, 1.05, 1.2]
+    (p50, _) = speed_summary([{"round": n, "p50_new_over_old": ratio, "p99_new_over_old": 1.0} for n, ratio in enumerate(ratios)])
+    logs = [math.log(ratio) for ratio in ratios]
+    half = 2.776 * statistics.stdev(logs) / math.sqrt(5)  # as tables print it
+    ends = (math.exp(statistics.fmean(logs) - half), math.exp(statistics.fmean(logs) + half))
+    assert (p50["ci95_low"], p50["ci95_high"]) == (round(ends[0], 4), round(ends[1], 4))
+    (alone, _) = speed_summary([{"round": 0, "p50_new_over_old": 1.1, "p99_new_over_old": 1.0}])
+    assert (alone["ci95_low"], alone["ci95_high"]) == (0.0, math.inf), "one round alone says nothing"
 
 
 def test_rounds_are_what_is_repeated_not_cells() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tiphys_cli.support.facts import ConditionFact, Finding, KindFact
-from tiphys_models.api.reasons import BindingConditionType, ConditionType, ModelConditionType, ScalingConditionType
+from tiphys_models.api.reasons import ConditionType, ModelConditionType
 from tiphys_models.api.resources import (
     INFERENCE_SITE,
     LEARNED_MODEL,
@@ -17,6 +17,8 @@ from tiphys_models.api.resources import (
     STREAM_POLICY,
     Resource,
 )
+from tiphys_models.api.scaling_reasons import ScalingConditionType
+from tiphys_models.api.stream_reasons import BindingConditionType
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.base.quantity import timestamp_s
 

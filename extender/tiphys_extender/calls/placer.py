@@ -296,7 +296,7 @@ def _described(uid: str, decision: Decision, left_out: int) -> dict[str, Any]:
 
 
 def _ranked(ranking: Ranking, names: list[str], limit: int) -> list[dict[str, Any]]:
-    best = ranking.best_first[:limit]
+    best = ranking.best_first[:limit].tolist()
     levels = [score for first, end, score in segments(len(ranking.best_first)) for _ in range(first, min(end, limit))]
     raw = [float(ranking.scores[i]) for i in best]
     return [

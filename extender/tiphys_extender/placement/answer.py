@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -25,6 +26,9 @@ _RECENT = 1000
 _SEAT_REASONS = {str(NeutralReason.SHADOW): SHADOW, str(NeutralReason.CANARY): CONTROL}
 
 
+_NAMES_KEPT = 20
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
     """What an answer may cost."""
@@ -43,6 +47,8 @@ class Answerer:
         self._clock = clock
         self._limits = limits
         self._recent: deque[str] = deque(maxlen=_RECENT)
+        # thousands of short strings that are given back after every call make the next request's slower to allocate, by a twentieth
+        self._newest_names: deque[Sequence[str]] = deque(maxlen=_NAMES_KEPT)
         self._unsettled: deque[tuple[Decision, float]] = deque()
 
     def prioritize(self, body: bytes) -> bytes:
@@ -96,7 +102,7 @@ class Answerer:
         if ranking is None or not decision.reserves:
             return decision, encode_neutral(names, plain=call.plain)
         # itemgetter gives a tuple for two and more, and is three times as fast as a comprehension
-        best_first = itemgetter(*ranking.best_first)(names) if len(names) > 1 else names
+        best_first = itemgetter(*ranking.best_first.tolist())(names) if len(names) > 1 else names
         return decision, encode_ranked(best_first, plain=call.plain)
 
     def _conclude(self, decision: Decision, took_s: float) -> None:
@@ -129,6 +135,7 @@ class Answerer:
         if decision.pod is not None:
             record = self._record(decision, took_s)
             self._decisions.append(record, _detail(decision, seen))
+            self._newest_names.append(decision.names)
             if (seat := record.seat) is not None:
                 reason = record.reason if seat == "fallback" else _SEAT_REASONS.get(record.reason, "")
                 metrics.seat.answered(seat, record.group, reason, same=None, later=record.mode == "Shadow")
@@ -166,12 +173,12 @@ def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:
     ranking = decision.ranking
     if ranking is None or seen is None:
         return None
-    best = [decision.names[i] if ranking.rows[i] != UNKNOWN else None for i in ranking.best_first[:TOP]]
-    return Detail(decision.names, ranking.best_first, ranking.scores, best, seen)
+    best = [decision.names[i] if ranking.rows[i] != UNKNOWN else None for i in ranking.best_first[:TOP].tolist()]
+    return Detail.of(decision.names, ranking.best_first, ranking.scores, best, seen)
 
 
 def _top(decision: Decision, ranking: Ranking) -> tuple[tuple[str, int, float | None], ...]:
-    best = ranking.best_first[:TOP]
+    best = ranking.best_first[:TOP].tolist()
     levels = [score for first, end, score in segments(len(ranking.best_first))[:TOP] for _ in range(min(end - first, TOP))]
     raw = ranking.scores
     return tuple(

@@ -75,12 +75,12 @@ class Ranking:
     """Row of each candidate, UNKNOWN for nodes nobody has heard of."""
     scores: FloatArray
     """Score of each candidate, NaN where nothing is known."""
-    best_first: list[int]
+    best_first: IntArray
     """Positions in the candidates' list."""
     inputs: FloatArray | None = None
     """What a model read that looks at more than the columns of single nodes: a row for each candidate that is known, in order."""
 
-    def inputs_of(self, positions: Sequence[int]) -> FloatArray | None:
+    def inputs_of(self, positions: IntArray) -> FloatArray | None:
         """A copy of the inputs of a few candidates, NaN for unknown nodes; None if all that was read are a node's columns."""
         if self.inputs is None:
             return None
@@ -191,7 +191,7 @@ def _rank(
     nodes = world.state.nodes
     rows = nodes.rows(names)
     unknown = rows == UNKNOWN
-    some_unknown = bool(unknown.any())
+    some_unknown = np.count_nonzero(unknown) > 0
     known_rows = rows[~unknown] if some_unknown else rows
     if not len(known_rows):
         return NeutralReason.NO_KNOWN_NODE
@@ -239,7 +239,7 @@ def _rank(
         best_first = _crowded_last(world.state, request.function, spec.guardrails.max_node_share_percent, rows, best_first)
     if not in_time():
         raise OutOfTime
-    return Ranking(policy, fallback, rows, scores, best_first.tolist(), judged.inputs)
+    return Ranking(policy, fallback, rows, scores, best_first, judged.inputs)
 
 
 def _by_plan(world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float) -> Judged | FallbackReason:
@@ -284,7 +284,7 @@ def _judge(
     scores = judged.scores
     finite = np.isfinite(scores)
     # NaN alone is honest where nobody has measured the node
-    if not finite.all() and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
+    if np.count_nonzero(finite) < len(finite) and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
     if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT

@@ -5,16 +5,17 @@ Nothing of a pod is kept but its identity: no environment, no annotations, no la
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from sys import intern
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import orjson
 
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.api.scheduling_policy import KIND
-from tiphys_models.base.arrays import FloatArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.seats.record import RecordLog
 from tiphys_models.seats.seat import Group, Outcome
@@ -135,15 +136,36 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What explain shows beyond the record; kept for the newest decisions only."""
+    """What explain shows beyond the record; kept for the newest decisions only.
 
-    names: Sequence[str]
-    best_first: Sequence[int]
+    Each request brings strings of its own for the names of its candidates. As one text they are small from the start, they come and
+    go at once, and the collector has no list to look through.
+    """
+
+    packed_names: bytes
+    best_first: IntArray
+    """int32: half of what a sort gives."""
     scores: FloatArray
     best: Sequence[str | None]
     """The first TOP nodes; None for one that no watch has shown."""
     seen: Glimpse
     """Columns of the best candidates at the time of the decision."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], best_first: IntArray, scores: FloatArray, best: Sequence[str | None], seen: Glimpse) -> Detail:
+        """The detail of candidates in the order in which they were sent, made small."""
+        return cls(orjson.dumps(names), best_first.astype(np.int32), scores, best, seen)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the candidates, in the order in which they were sent."""
+        names: list[str] = orjson.loads(self.packed_names)
+        return names
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return len(self.best_first)
 
 
 class DecisionLog(RecordLog[Record]):
@@ -154,8 +176,6 @@ class DecisionLog(RecordLog[Record]):
         self._uid_of: dict[tuple[str, str], str] = {}
         self._details: dict[int, Detail] = {}
         self._detail_candidates = 0
-        self._loose: list[int] = []
-        """Decisions whose details were not made small yet."""
         self.changed: list[Record | tuple[int, str]] = []
         """New records, and (seq, chosen) of old ones: what a file does not have yet."""
         super().__init__(capacity, restored, self._forget)
@@ -170,10 +190,9 @@ class DecisionLog(RecordLog[Record]):
         self.changed.append(record)
         if detail is not None:
             self._details[seq] = detail
-            self._loose.append(seq)
-            self._detail_candidates += len(detail.names)
+            self._detail_candidates += detail.candidates
             while self._detail_candidates > _DETAIL_CANDIDATES and len(self._details) > 1:
-                self._detail_candidates -= len(self._details.pop(next(iter(self._details))).names)
+                self._detail_candidates -= self._details.pop(next(iter(self._details))).candidates
         return seq
 
     def bound(self, uid: str, node: str) -> None:
@@ -202,17 +221,6 @@ class DecisionLog(RecordLog[Record]):
         """What explain shows beyond the record, while kept."""
         return self._details.get(seq)
 
-    def compact(self) -> None:
-        """Make what is kept of the newest decisions small: each request brought names of its own, which are the table's from now on.
-
-        A decision has no time for it; the ticker has.
-        """
-        for seq in self._loose:
-            if (detail := self._details.get(seq)) is not None:
-                names, order = tuple(map(intern, detail.names)), array("i", detail.best_first)
-                self._details[seq] = replace(detail, names=names, best_first=order)
-        self._loose.clear()
-
     def take_changes(self) -> list[Record | tuple[int, str]]:
         """What has not been written to a file yet; it counts as taken."""
         changes, self.changed = self.changed, []
@@ -228,4 +236,4 @@ class DecisionLog(RecordLog[Record]):
         if not self.of_subject(old.uid) and self._uid_of.get((old.namespace, old.pod)) == old.uid:
             del self._uid_of[old.namespace, old.pod]
         if (detail := self._details.pop(old.seq, None)) is not None:
-            self._detail_candidates -= len(detail.names)
+            self._detail_candidates -= detail.candidates

@@ -34,9 +34,10 @@ def explain(decisions: DecisionLog, records: Sequence[Record], since_s: float) -
 def _scores(detail: Detail) -> list[dict[str, Any]]:
     raw = detail.scores.tolist()
     levels = [score for first, end, score in segments(len(detail.best_first)) for _ in range(end - first)]
+    names = detail.names
     return [
-        {"node": detail.names[i], "score": level, "raw": None if math.isnan(raw[i]) else raw[i]}
-        for i, level in zip(detail.best_first, levels, strict=True)
+        {"node": names[i], "score": level, "raw": None if math.isnan(raw[i]) else raw[i]}
+        for i, level in zip(detail.best_first.tolist(), levels, strict=True)
     ]
 
 

@@ -16,6 +16,9 @@ import orjson
 
 from tiphys_models.placement.rank import MAX_SCORE, NEUTRAL_SCORE
 
+_BETWEEN = tuple(f'","Score":{score}}},{{"Host":"' for score in range(MAX_SCORE + 1))
+"""Text between two hosts by the score of the former."""
+
 
 class BadRequest(Exception):
     """A request whose candidates cannot be read; `reason` is a fixed word."""
@@ -124,15 +127,15 @@ def _quoted(names: Sequence[str], *, plain: bool) -> Sequence[str]:
 
 def _joined(runs: list[tuple[Sequence[str], int]]) -> bytes:
     """One join a run of equal scores: ten times cheaper than an object a host."""
-    parts = []
+    if not runs:
+        return b"[]"
+    parts = ['[{"Host":"']
     for names, score in runs:
-        separator = f'","Score":{score}}},{{"Host":"'
+        separator = _BETWEEN[score]
         parts.append(separator.join(names))
         parts.append(separator)
-    if not parts:
-        return b"[]"
     parts[-1] = f'","Score":{runs[-1][1]}}}]'
-    return ('[{"Host":"' + "".join(parts)).encode()
+    return "".join(parts).encode()
 
 
 def encode_error(reason: str) -> bytes:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tiphys_models.api.inference_site import InferenceSiteSpec, InferenceSiteStatus, MeasuredDelay, parse_site
 from tiphys_models.api.model_variant import ModelVariantSpec, ModelVariantStatus, parse_variant
-from tiphys_models.api.reasons import BindingConditionType, VariantReason
+from tiphys_models.api.stream_reasons import BindingConditionType, VariantReason
 from tiphys_models.base.arrays import BoolArray, FloatArray
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.base.quantity import timestamp_s

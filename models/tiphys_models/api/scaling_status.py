@@ -47,7 +47,9 @@ class LastDecision(Api):
         description="rule: it was the rule's turn. learned: the agent decided. fallback: it was the agent's turn, and the rule decided.",
     )
     outcome_reason: str = Field(
-        default="", max_length=63, description="Of a fallback: policy-error, no-answer or worse-than-rule; or control, in a control block."
+        default="",
+        max_length=63,
+        description="Of a fallback: policy-error, no-answer, deadline or worse-than-rule; or control, in a control block.",
     )
     group: str = Field(default="", max_length=63, description="In mode Canary: treated or control.")
     state_digest: str = Field(default="", max_length=64, description="Digest of what the agent saw.")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.base.oddities import OddityBook, name_of
 from tiphys_models.kube.leases import LeaseLost
-from tiphys_models.kube.reflector import Sink, Sweeping
+from tiphys_models.kube.reflector import Listing, Sink, Sweeping
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +137,11 @@ class GuardedSink:
 
     def __init__(self, kind: str, sink: Sink, troubles: Troubles) -> None:
         self._kind, self._sink, self._troubles = kind, sink, troubles
+
+    def listing(self) -> None:
+        """A whole list begins."""
+        if isinstance(self._sink, Listing):
+            self._sink.listing()
 
     def put(self, obj: dict[str, Any]) -> None:
         """An object was added or changed. What is odd about one that was taken all the same is said, once."""

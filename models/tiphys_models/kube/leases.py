@@ -161,9 +161,22 @@ class Lease:
         record = LeaseRecord("", 1.0, self._record.acquired, _micro_time(self._clock), self._record.transitions, self._record.note)
         try:
             async with asyncio.timeout(min(remaining_s, 5.0)):
-                await self._put(record)
+                await self._put_again_if_still_ours(record)
         except (Unavailable, TimeoutError) as error:
             _log.warning("the Lease could not be released: others wait until it expires", extra={"fields": {"error": str(error)}})
+
+    async def _put_again_if_still_ours(self, record: LeaseRecord) -> None:
+        """Put; once more after a conflict with ourselves: a renewal that was under way when we stopped may have been written unheard."""
+        try:
+            await self._put(record)
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            obj = await self._client.get(f"{self._path}/{self.options.name}")
+            if LeaseRecord.of(obj).holder != self.identity:
+                return  # it is somebody else's already
+            self._version = obj["metadata"]["resourceVersion"]
+            await self._put(record)
 
     async def _attempt(self, deadline_s: float) -> bool:
         try:

@@ -6,6 +6,7 @@ services keep all their kinds in it; readers of pods and nodes are in `base.fact
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.kube.guard import attempted
+from tiphys_models.kube.versions import version_number
 
 Spec = TypeVar("Spec")
 Status = TypeVar("Status", bound=BaseModel)
@@ -162,6 +164,8 @@ class Objects(Generic[T]):
         self._uids: dict[tuple[str, str], str] = {}
         self._aside: dict[str, SetAside] = {}
         self._bytes = 0
+        self._answered: set[str] | None = None
+        """Objects that requests were answered with since a list began that has not ended; None: there is none."""
         self.complete = False
         """Whether all were listed, once."""
 
@@ -194,14 +198,28 @@ class Objects(Generic[T]):
         """Spec and status of what is kept, as JSON."""
         return self._bytes
 
+    def listing(self) -> None:
+        """A whole list begins: what it shows is the truth, also where an API server that was restored from a backup counts anew."""
+        self._answered = set()
+
     def put(self, obj: dict[str, Any]) -> None:
-        """Added, changed, or seen again; what was seen already, or is older than that, is no news."""
+        """Added, changed, or seen again; what was seen already is no news, nor is in a watch what is older than that."""
+        # of an object that was answered since the list began, the list may show what was there before
+        uid = obj["metadata"]["uid"]
+        self._put(obj, older=self._answered is not None and uid not in self._answered)
+
+    def _put(self, obj: dict[str, Any], *, older: bool) -> None:
+        """`older`: whether an older version is news, too."""
         metadata = obj["metadata"]
         uid, key, version = metadata["uid"], (metadata.get("namespace") or "", metadata["name"]), version_of(obj)
         if (other := self._uids.get(key, uid)) != uid:
             self.forget(other)  # deleted and made again: the former is nobody's
         former = self._kept.get(uid)
-        if version and former is not None and (former.version == version or _number(former.version) > _number(version)):
+        if (
+            version
+            and former is not None
+            and (former.version == version or (not older and version_number(former.version) > version_number(version)))
+        ):
             return
         if version and (aside := self._aside.get(uid)) is not None and aside.version == version:
             return
@@ -226,7 +244,14 @@ class Objects(Generic[T]):
     def written(self, obj: dict[str, Any]) -> None:
         """What one of our own writes was answered with, unless the watch has told meanwhile that the object is gone."""
         if obj["metadata"]["uid"] in self._kept:
-            self.put(obj)
+            self.answered(obj)
+
+    def answered(self, obj: dict[str, Any]) -> None:
+        """An object that a request of our own was answered with: it may be newer than a list that is being read."""
+        self._put(obj, older=False)
+        uid = obj["metadata"]["uid"]
+        if self._answered is not None and uid in self._kept and self._kept[uid].version == version_of(obj):
+            self._answered.add(uid)
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Forget an object that was deleted."""
@@ -250,6 +275,7 @@ class Objects(Generic[T]):
 
     def sweep(self, uids: set[str]) -> Iterator[None]:
         """Forget whatever is not in the list, slice by slice, so that other work is not held up."""
+        self._answered = None
         for number, uid in enumerate([uid for uid in (*self._kept, *self._aside) if uid not in uids], 1):
             self.forget(uid)
             if number % A_SLICE == 0:
@@ -263,7 +289,7 @@ class Objects(Generic[T]):
             raise TooMany(f"more than {limits.objects} objects of this kind are not kept")
         if not limits.total_bytes:
             return 0
-        size_bytes = len(orjson.dumps((obj.get("spec"), obj.get("status"))))
+        size_bytes = _size_bytes((obj.get("spec"), obj.get("status")))
         if self._bytes - (former.size_bytes if former is not None else 0) + size_bytes > limits.total_bytes:
             raise TooMany(f"objects of this kind have more than {limits.total_bytes} bytes together")
         return size_bytes
@@ -310,5 +336,8 @@ def _own_annotations(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     return {name: str(value)[:_LONGEST_ANNOTATION] for name, value in annotations.items() if name.startswith(GROUP_PREFIX)}
 
 
-def _number(version: str) -> int:
-    return int(version) if version.isdigit() else 0
+def _size_bytes(value: Any) -> int:
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # numbers beyond 64 bits, halves of characters: odd, and whoever reads the object judges it
+        return len(json.dumps(value, default=str))

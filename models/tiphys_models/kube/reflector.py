@@ -12,6 +12,7 @@ from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.backoff import Backoff
 from tiphys_models.kube.client import ApiError
+from tiphys_models.kube.versions import version_number
 
 _GONE, _THROTTLED = 410, 429
 _OBJECTS_A_BREATH = 50
@@ -48,6 +49,15 @@ class Sweeping(Protocol):
 
     def sweep(self, uids: set[str]) -> Iterable[None]:
         """Forget what has another uid; one step a slice."""
+        ...
+
+
+@runtime_checkable
+class Listing(Protocol):
+    """A sink that takes a list for the truth, and what a watch shows only where it is newer than what is known."""
+
+    def listing(self) -> None:
+        """A whole list begins; `listed`, or `sweep`, ends it. One that broke off begins anew."""
         ...
 
 
@@ -118,11 +128,16 @@ class Reflector:
         self._backoff = Backoff(self._limits.backoff_start_s, self._limits.backoff_max_s)
         self._relist_at_once = True
         """Whether the next "too old" may be answered by a list without a pause."""
+        self._silent = False
+        """Whether a watch told nothing, and nobody ended it: its server may have been restored from a backup."""
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
             try:
+                if self._silent and self._version and await self._went_back():
+                    self._version = ""
+                self._silent = False
                 if not self._version:
                     await self._list()
                 if not await self._watch():
@@ -144,6 +159,8 @@ class Reflector:
     async def _list(self) -> None:
         uids: set[str] = set()
         version: Any = ""
+        if isinstance(self._sink, Listing):
+            self._sink.listing()
         async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
             async for page in pages:
                 items = page["items"]
@@ -162,6 +179,17 @@ class Reflector:
         await self._sweep(uids)
         self._version = version
         self.synced.set()
+
+    async def _went_back(self) -> bool:
+        """Whether the server counts lower than what is known: a backup was restored. A watch from there is silent until it has caught up.
+
+        The first page tells.
+        """
+        async with contextlib.aclosing(self._client.pages(self.path, self._params)) as pages:
+            async for page in pages:
+                version = page["metadata"].get("resourceVersion")
+                return isinstance(version, str) and version_number(version) < version_number(self._version)
+        return False
 
     async def _sweep(self, uids: set[str]) -> None:
         if isinstance(self._sink, Sweeping):
@@ -189,6 +217,9 @@ class Reflector:
                     told = True
             self._alive()
             ended = True
+        except Unavailable as error:
+            self._silent |= not told and not isinstance(error, ApiError)
+            raise
         finally:
             sound = (told or ended) and self._clock.monotonic_s() - began_s >= limits.steady_s
             if sound:

@@ -66,6 +66,15 @@ class OpenCalls:
     idle_memory_bytes: FloatArray
     """Per candidate: memory of all idle instances."""
 
+    def on(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """The calls on these rows, and for each the place of its row among them."""
+        asked = np.zeros(self.rows + 1, np.bool_)  # an unknown node is -1: the last entry, which is nobody's
+        asked[rows] = True
+        here = asked.take(self.node_row).nonzero()[0]
+        place = np.empty(self.rows, np.int64)
+        place[rows] = np.arange(len(rows))
+        return here, place.take(self.node_row.take(here))
+
 
 def filled(profiles: FloatArray) -> FloatArray:
     """Rows with the mean of all known functions where nobody has reported, and one row more, which is that mean."""

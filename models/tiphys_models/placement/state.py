@@ -266,12 +266,12 @@ class PlacementState:
         """The columns of these rows for this request."""
         nodes = self.nodes
         function = self.functions.get(request.function)
-        numbers = nodes.numbers[rows]
+        numbers = nodes.numbers.take(rows, axis=0)  # of rows of a table `take` makes a third of the work that an index does
         return CandidateView(
             request=request,
             rows=rows,
             table=nodes,
-            node_readings=nodes.readings[rows],
+            node_readings=nodes.readings.take(rows, axis=0),
             numbers=numbers,
             available_memory_bytes=numbers[:, MEMORY_CAPACITY] - numbers[:, MEMORY_REQUESTED],
             idle_instances=self._idle.left(request.function, rows),

@@ -17,7 +17,7 @@ Outcome = Literal["rule", "learned", "fallback"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("rule", "learned", "fallback")
 Group = Literal["", "treated", "control"]
 GROUPS: Final[tuple[Group, ...]] = ("", "treated", "control")
-SHADOW, CONTROL, POLICY_ERROR, NO_ANSWER = "shadow", "control", "policy-error", "no-answer"
+SHADOW, CONTROL, POLICY_ERROR, NO_ANSWER, DEADLINE = "shadow", "control", "policy-error", "no-answer", "deadline"
 
 # The dataclasses here have no slots: Python 3.11 cannot call a frozen generic class with slots by its full name, as in Seat[str, int](...).
 

@@ -44,11 +44,19 @@ class _Wanted(Generic[Workload]):
 
     def put(self, obj: dict[str, Any]) -> None:
         """The watch shows a new or changed object: it is stored if a policy scales it, else forgotten."""
-        metadata = obj["metadata"]
-        if self._observed.wants(str(metadata.get("namespace")), self._kind, str(metadata.get("name"))):
+        if self._wants(obj):
             self.store.put(obj)
         else:
-            self.store.forget(metadata["uid"])
+            self.store.forget(obj["metadata"]["uid"])
+
+    def answered(self, obj: dict[str, Any]) -> None:
+        """The object as a request was answered with it."""
+        if self._wants(obj):
+            self.store.answered(obj)
+
+    def listing(self) -> None:
+        """A whole list begins."""
+        self.store.listing()
 
     def drop(self, obj: dict[str, Any]) -> None:
         """The watch shows that the object was deleted."""
@@ -64,6 +72,10 @@ class _Wanted(Generic[Workload]):
         """The same as `listed`, slice by slice."""
         self.drops += 1
         yield from self.store.sweep(uids)
+
+    def _wants(self, obj: Mapping[str, Any]) -> bool:
+        metadata = obj["metadata"]
+        return self._observed.wants(str(metadata.get("namespace")), self._kind, str(metadata.get("name")))
 
 
 class _ByNamespace:
@@ -117,7 +129,7 @@ class Neighbours(Generic[Workload]):
     def asked(self, kind: str, obj: dict[str, Any], drops: int) -> None:
         """A workload that was asked for: its watch tells what becomes of it from now on, unless it went while it was asked for."""
         if self._tells(kind) and drops == self._workloads[kind].drops:
-            self._workloads[kind].put(obj)
+            self._workloads[kind].answered(obj)
 
     def others(self, kind: str, namespace: str) -> list[_Kept] | None:
         """Autoscalers or quotas of a namespace; None if they must be asked for."""

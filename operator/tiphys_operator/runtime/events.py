@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 
 class Seen(Protocol):
     """An object whose status is written and about which Events tell."""
 
-    kind: ClassVar[str]
-    plural: ClassVar[str]
-
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def plural(self) -> str: ...  # noqa: D102
     @property
     def namespace(self) -> str: ...  # noqa: D102
     @property

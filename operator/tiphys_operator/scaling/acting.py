@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.kube.client import ApiError
 from tiphys_operator.scaling.cluster import ScalingCluster

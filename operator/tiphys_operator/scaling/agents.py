@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tiphys_models.api.learned_model import ConfigMapSource, LearnedModelSpec, WeightsSource
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.scaling_status import AgentSeen
 from tiphys_models.artifacts.loaders import Loaded, loader_of
 from tiphys_models.artifacts.store import SERVES, Source

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked, LimitsMemory, RememberedValue, ScalingMemory
 
 BLOCKED_MAX_S = 1800.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.api.scaling_status import LastDecision
 from tiphys_models.base.clock import Clock
 from tiphys_operator.scaling.acting import Actor

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import TargetRef
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_operator.scaling.seen import ScalingSeen
 
 OVERRIDES = 3

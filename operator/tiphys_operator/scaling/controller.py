@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import SCALING_PATH
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import InvalidInput, Unavailable
 from tiphys_models.base.heartbeats import Heartbeats

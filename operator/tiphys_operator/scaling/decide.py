@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_policy import CPU_STEP_MILLI, ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
 from tiphys_models.api.scaling_status import MeasuredWindow as SeenWindow
 from tiphys_models.base.quantity import rfc3339

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.base.clock import Clock
 from tiphys_models.kube.client import ApiError, KubeClient

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,6 +96,12 @@ class Judge:
         """What became of the decision before, if its window was measured."""
         self._open: Open | None = None
         self._beside: tuple[Size, ScalingMemory] | None = None
+
+    def copy(self) -> Judge:
+        """One that a thread may write into: whoever runs away spoils the copy, and the evidence is kept."""
+        made = copy(self)
+        made.ahead = deque(self.ahead, maxlen=self.ahead.maxlen)
+        return made
 
     @property
     def mean_ahead(self) -> float:
@@ -228,15 +235,18 @@ def judge_of(agent: ScalingAgent, spec: ScalingPolicySpec) -> Judge | None:
 
 
 def judged_window(
-    policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, judge: Judge | None, view: View, now_s: float
+    policy: ScalingSeen, spec: ScalingPolicySpec, agent: ScalingAgent, judge: Judge | None, view: View, now_s: float, barred: str = ""
 ) -> tuple[Outcome, Transition | None]:
-    """One decision by agent or rule, as mode, group and a rollback say; and what the last window taught, if it is collected."""
+    """One decision by agent or rule, as mode, group and a rollback say; and what the last window taught, if it is collected.
+
+    `barred`: why the agent is not asked in this window; empty: it is.
+    """
     if judge is None:
-        return decide_window(_with(policy, None), spec, deciders_of(agent, None), view, now_s), None
+        return decide_window(_with(policy, None), spec, deciders_of(agent, None, barred), view, now_s), None
     settled, learned = judge.settle(view, spec), agent is judge.encoder
     back = _standing(policy, spec, judge, now_s) if learned else None
     policy = _compared(_with(policy, back), spec, agent, settled, now_s)
-    outcome = decide_window(policy, spec, deciders_of(agent, judge, WORSE_THAN_RULE if back is not None else ""), view, now_s)
+    outcome = decide_window(policy, spec, deciders_of(agent, judge, WORSE_THAN_RULE if back is not None else barred), view, now_s)
     free = spec.acts and view.conflict is None and not policy.paused
     acts = learned and free and outcome.answered is not None and outcome.answered.outcome == "learned"
     judge.open(policy, spec, outcome, acts=acts, counted=_counted_group(outcome) if free else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.base.clock import Clock
 from tiphys_models.kube.prometheus import PrometheusClient
 from tiphys_operator.scaling.acting import Actor, Workload

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.scaling.state import Window
 from tiphys_operator.scaling.copies import SCRAPE_LABELS, largest, told_once
 from tiphys_operator.scaling.presence import Presence, Running, heard, named, presence, reaches, reporter, silent_pods

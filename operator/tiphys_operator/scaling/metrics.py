@@ -9,11 +9,12 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingMode
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import LastDecision
 from tiphys_models.scaling.limits import LimitReason
 from tiphys_models.seats.metrics import SeatMetrics
+from tiphys_models.seats.seat import DEADLINE
 
 WORSE_THAN_RULE = "worse-than-rule"
 """Why the rule decides for an agent that was rolled back: in `status.lastDecision.outcomeReason`, and a label."""
@@ -105,7 +106,7 @@ class ScalingMetrics:
         self.intents = Counter(f"{p}_intents", "Intents found in statuses by what became of them.", ["result"], registry=r)
         self.asks = Counter(f"{p}_asks", "Requests for what no watch told a window.", ["about"], registry=r)
         self.errors = Counter(f"{p}_errors", "Windows that failed, and watches.", ["reason"], registry=r)
-        self.seat = SeatMetrics("operator", "scaling", (WORSE_THAN_RULE,), "what windows lost (minus their reward)", r)
+        self.seat = SeatMetrics("operator", "scaling", (WORSE_THAN_RULE, DEADLINE), "what windows lost (minus their reward)", r)
         for phase in DecisionPhase:
             self.decisions.labels(phase)
         for hold in HOLDS:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tiphys_models.api.reasons import DecisionPhase, MaskReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason
 from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
 from tiphys_models.base.quantity import rfc3339
 from tiphys_models.scaling.limits import clamp

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.prometheus import AnswerTooLarge, PrometheusClient, QueryTurns, Turn
 from tiphys_models.scaling.seen import HISTORY, RECENT

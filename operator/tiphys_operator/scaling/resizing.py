@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import PodSizes
 from tiphys_operator.cluster.scaled import ContainerCpu, Resize, ScaledPod
 from tiphys_operator.scaling.shape import Shape

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiphys_models.api.reasons import MaskReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.base.quantity import quantity

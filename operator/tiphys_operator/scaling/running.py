@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tiphys_models.api.reasons import DecisionPhase
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.base.clock import Clock
 from tiphys_operator.scaling.acting import Workload
 from tiphys_operator.scaling.agents import Chosen

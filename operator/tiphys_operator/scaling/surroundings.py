@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tiphys_models.api.reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_status import Size
 from tiphys_models.base.clock import Clock
 from tiphys_models.kube.client import ApiError

@@ -9,7 +9,7 @@ from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.base.clock import Clock
 from tiphys_models.scaling.transition import Transition
 from tiphys_models.seats.record import ended
-from tiphys_models.seats.seat import NO_ANSWER, POLICY_ERROR
+from tiphys_models.seats.seat import DEADLINE, NO_ANSWER, POLICY_ERROR
 from tiphys_operator.records import Records
 from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.scaling.cluster import ScalingCluster
@@ -59,7 +59,7 @@ class Teller:
             self._metrics.seat.ended(settled.opened.group, -settled.reward)
         if (answered := outcome.answered) is not None:
             self._metrics.seat.answered(answered.outcome, answered.group, answered.reason, same=outcome.agreed)
-            if answered.missing in (POLICY_ERROR, NO_ANSWER):
+            if answered.missing in (POLICY_ERROR, NO_ANSWER, DEADLINE):
                 self._metrics.errors.labels(ScalingError.AGENT).inc()
         self._learn(running.judge, taught)
         self._count(outcome, spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiphys_models.api.reasons import DecisionPhase, ScalingConditionType, ScalingReason
+from tiphys_models.api.scaling_reasons import DecisionPhase, ScalingConditionType, ScalingReason
 from tiphys_models.api.scaling_status import PodSizes, ScalingPolicyStatus, Size
 from tiphys_models.scaling.limits import LimitReason
 from tiphys_models.seats.seat import NO_ANSWER, POLICY_ERROR

@@ -9,13 +9,19 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import ArtifactRefused, InvalidInput
 from tiphys_models.kube.prometheus import PrometheusClient, QueryTurns
+from tiphys_models.scaling.protocol import ScalingAgent
+from tiphys_models.scaling.rules import Rule
+from tiphys_models.scaling.transition import Transition
+from tiphys_models.seats.seat import DEADLINE
 from tiphys_operator.records import Records, make_records
+from tiphys_operator.runtime.thinking import Overdue, Thinking
 from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.scaling.acting import Actor, Workload
 from tiphys_operator.scaling.agents import AgentShelf
@@ -40,6 +46,9 @@ from tiphys_operator.scaling.workload import Target
 
 log = logging.getLogger(__name__)
 
+LONGEST_THOUGHT_S = 4.0
+"""The longest that a window waits for its agent. Ours take milliseconds; those of other packages are held to this, too."""
+
 
 class WindowRunner:
     """The steps of a window, the same for all policies."""
@@ -58,6 +67,7 @@ class WindowRunner:
         self._looker = Looker(self._around, self._actor, self._carrier, prometheus, metrics, clock)
         self._shelf, self._reach, self._prometheus = shelf, reach, prometheus
         self._metrics, self._clock = metrics, clock
+        self._thinking = Thinking("scaling", clock, LONGEST_THOUGHT_S)
 
     async def run(self, policy: ScalingSeen, running: Running) -> None:
         """ApiError or Unavailable if the API server fails; whatever the policy itself lacks stands in its status."""
@@ -144,10 +154,8 @@ class WindowRunner:
         policy, spec, running = case.policy, case.spec, case.running
         if running.chosen is None:
             raise InvalidInput("a policy is prepared before it decides")
-        agent, judge = running.chosen.agent, running.judge
         try:
-            # learned agents take milliseconds: the Lease must be renewed meanwhile
-            outcome, taught = await asyncio.to_thread(judged_window, policy, spec, agent, judge, view, self._clock.now_s())
+            outcome, taught = await self._judged(case, view, running.chosen.agent)
         except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
             # not the agent, for which the rule answers: the rule, or what both are asked
             self._metrics.errors.labels(ScalingError.AGENT).inc()
@@ -155,6 +163,23 @@ class WindowRunner:
             return Finding(ScalingReason.AGENT_UNAVAILABLE, f"{spec.agent.kind} failed: {type(error).__name__}: {error}")
         self._teller.decided(case, outcome, taught)
         passed = await self._actor.preflight(outcome, view)
-        if judge is not None and passed is not outcome:
-            judge.hindered()
+        if running.judge is not None and passed is not outcome:
+            running.judge.hindered()
         return passed
+
+    async def _judged(self, case: Case, view: View, agent: ScalingAgent) -> tuple[Outcome, Transition | None]:
+        """The decision of agent and rule, in a thread because the Lease must be renewed meanwhile.
+
+        For an agent that has no answer in time the rule answers, with all that was compared before.
+        """
+        policy, spec, running, now_s = case.policy, case.spec, case.running, self._clock.now_s()
+        if isinstance(agent, Rule):
+            return await asyncio.to_thread(judged_window, policy, spec, agent, running.judge, view, now_s)
+        judge = running.judge.copy() if running.judge is not None else None
+        try:
+            thought = await self._thinking.ask(policy.uid, spec.agent.kind, partial(judged_window, policy, spec, agent, judge, view, now_s))
+        except Overdue as error:
+            log.warning("an agent has no answer", extra={"fields": {"policy": policy.key, "why": str(error)}})
+            return await asyncio.to_thread(judged_window, policy, spec, agent, running.judge, view, now_s, DEADLINE)
+        running.judge = judge
+        return thought.found

@@ -26,6 +26,7 @@ from tiphys_operator.metrics import OperatorMetrics, SelectionError
 from tiphys_operator.placement.observation import PolicySeen, SelectionSeen
 from tiphys_operator.records import Records, make_records
 from tiphys_operator.runtime.pace import SoonAgain, again_in_s
+from tiphys_operator.runtime.thinking import Thinking
 from tiphys_operator.runtime.turns import Turns
 from tiphys_operator.runtime.watches import Watches
 from tiphys_operator.runtime.writer import Writer
@@ -36,7 +37,6 @@ from tiphys_operator.selection.memory import Memory
 from tiphys_operator.selection.prices import PriceTable
 from tiphys_operator.selection.publisher import Publisher
 from tiphys_operator.selection.records import record_of
-from tiphys_operator.selection.thinking import Thought
 from tiphys_operator.selection.weights import names_in, weights_for
 from tiphys_operator.served_models import ServedModels, models_path
 
@@ -115,6 +115,8 @@ class SelectionController:
         self._watch.on_end.append(self._changed.set)
         self._watches = Watches(LOOP, client, clock, metrics, self._beats, self._watch_failed, self._changed.set)
         self._turns = Turns(_AT_ONCE, 1, self._changed.set)
+        # rests are this controller's own: slow policies share a place
+        self._thinking = Thinking(LOOP, clock, _LONGEST_S, rest_times=0.0)
         self._blocked = ""
         """Why no interval can begin."""
         self._policies: dict[str, _Policy] = {}
@@ -258,22 +260,23 @@ class SelectionController:
         if self._models is not None:
             await self._models.refresh(names_in(select))
         weights = weights_for(self._models, select, route.spec.mode)
+        asked = f"{route.namespace}/{route.name} of generation {route.generation}"  # of another spec others may be asked
         key = chooser_key(select, weights)
         if policy.chooser is None or policy.chooser.key != key:
             learned = memory.learned if memory.chooser == key else ""
-            policy.chooser = await Thought(partial(Chooser, select, learned, weights), LOOP).result()
+            policy.chooser = (await self._thinking.ask(uid, asked, partial(Chooser, select, learned, weights))).found
         policy.chooser.models = weights
         nodes, pods = dict(self._cluster.nodes), dict(self._cluster.pods)
         view = View(nodes, pods, self._prices.host_types(nodes.values()), self._router, busy)
         now_s, chooser = self._clock.now_s(), policy.chooser
-        thought = Thought(partial(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s), LOOP)
-        result = await thought.result()
+        work = partial(run_interval, memory, route, select, self._scheduler_name, chooser, view, now_s)
+        thought = await self._thinking.ask(uid, asked, work)
         # one quick interval is enough to begin with; who was slow among them stays so for a while
         former_s = policy.thinks_s * _FADING if policy.proven else 0.0
         policy.thinks_s, policy.proven = max(thought.cpu_s, former_s), True
         if policy.slow:
             policy.due_s = max(policy.due_s, self._clock.monotonic_s() + _REST_TIMES * thought.cpu_s)
-        return memory, result
+        return memory, thought.found
 
     async def _busy_cores(self) -> Mapping[str, float]:
         """Empty while Prometheus does not answer: then what pods request counts."""

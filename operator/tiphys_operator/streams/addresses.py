@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeRefusal
 from tiphys_models.kube.names import Names
 from tiphys_operator.networks import Network
 

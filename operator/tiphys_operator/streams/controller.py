@@ -11,18 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tiphys_models.api.base import Condition
-from tiphys_models.api.inference_site import SITES_PATH, InferenceSiteStatus
-from tiphys_models.api.model_variant import VARIANTS_PATH, ModelVariantStatus
-from tiphys_models.api.reasons import SiteReason, StreamReason, VariantReason
-from tiphys_models.api.stream_policy import STREAM_POLICIES_PATH, StreamPolicyStatus
+from tiphys_models.api.inference_site import InferenceSiteStatus
+from tiphys_models.api.model_variant import ModelVariantStatus
+from tiphys_models.api.stream_policy import StreamPolicyStatus
+from tiphys_models.api.stream_reasons import SiteReason, StreamReason, VariantReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import TiphysError, Unavailable
 from tiphys_models.base.heartbeats import Heartbeats
 from tiphys_models.kube.client import KubeClient
 from tiphys_models.kube.guard import attempted
+from tiphys_models.kube.kinds import INFERENCE_SITES, MODEL_VARIANTS, STREAM_POLICIES
+from tiphys_models.kube.objects import Kind, Objects, ObjectSeen
 from tiphys_models.kube.reflector import Sink
 from tiphys_models.serving.certificates import TrustedAuthority
 from tiphys_operator.metrics import OperatorMetrics
@@ -33,7 +35,7 @@ from tiphys_operator.runtime.pace import SoonAgain, again_in_s
 from tiphys_operator.runtime.watches import Watch, Watches
 from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.streams.addresses import AddressRules, ApiServer
-from tiphys_operator.streams.cluster import BindingCluster, Objects, Seen
+from tiphys_operator.streams.cluster import BindingCluster
 from tiphys_operator.streams.endpoints import SLICES_PATH, SliceSink
 from tiphys_operator.streams.metrics import BindingError, BindingMetrics
 from tiphys_operator.streams.prober import Prober
@@ -66,6 +68,7 @@ _WRITES_AT_ONCE = 8
 _QUIET = frozenset({SiteReason.NOT_PROBED, VariantReason.SITE_UNREACHABLE, StreamReason.RECOVERING, StreamReason.DISABLED})
 """No Event tells of these: nothing happened, somebody did it on purpose, or another object's Event has told already."""
 Made = TypeVar("Made")
+Seen: TypeAlias = ObjectSeen[Any, Any]
 _Status = InferenceSiteStatus | ModelVariantStatus | StreamPolicyStatus
 
 
@@ -122,15 +125,15 @@ class StreamsController:
 
     async def run(self) -> None:
         """Statuses are kept true until the task is cancelled or the Lease is lost."""
-        watched: tuple[tuple[str, str, Sink], ...] = (
-            (SiteObject.kind, SITES_PATH, self._cluster.sites),
-            (VariantObject.kind, VARIANTS_PATH, self._cluster.variants),
-            (PolicyObject.kind, STREAM_POLICIES_PATH, self._cluster.policies),
+        watched: tuple[tuple[Kind[Any, Any], Sink], ...] = (
+            (INFERENCE_SITES, self._cluster.site_store),
+            (MODEL_VARIANTS, self._cluster.variant_store),
+            (STREAM_POLICIES, self._cluster.policy_store),
         )
         self._beats.expect(LOOP, LATE_S)
         try:
             async with self._probes, self._summaries:
-                await self._watches.synced(*[self._watches.start(kind, path, sink) for kind, path, sink in watched])
+                await self._watches.synced(*[self._watches.start(kind.kind, kind.path(), sink) for kind, sink in watched])
                 await self._api_server.refresh()  # before the first probe
                 self._beats.expect(LOOP, LATE_S, fatal=True)
                 self._pulling = asyncio.create_task(self._pull())
@@ -153,16 +156,16 @@ class StreamsController:
         self._prober.follow(grant(cluster.probes(), self._probe_quota))
         if self._slice_watch is None and cluster.needs_slices():
             self._slice_watch = self._watches.start("EndpointSlice", SLICES_PATH, self._slices)
-        living = {*cluster.sites.by_uid, *cluster.variants.by_uid, *cluster.policies.by_uid}
+        living = cluster.uids()
         self._pauses = {uid: pause for uid, pause in self._pauses.items() if uid in living}
         limit = asyncio.Semaphore(_WRITES_AT_ONCE)
         # in this order: variants look at their site's status, policies at both
-        await asyncio.gather(*(self._site(site, limit) for site in cluster.sites.all()))
-        await asyncio.gather(*(self._variant(variant, limit) for variant in cluster.variants.all()))
+        await asyncio.gather(*(self._site(site, limit) for site in cluster.sites()))
+        await asyncio.gather(*(self._variant(variant, limit) for variant in cluster.variants()))
         governors = cluster.governors()
-        await asyncio.gather(*(self._policy(policy, governors, limit) for policy in cluster.policies.all()))
+        await asyncio.gather(*(self._policy(policy, governors, limit) for policy in cluster.policies()))
         with self._guard.over("Metrics", LOOP, ""):
-            self._metrics.show(cluster.sites.all(), cluster.variants.all(), cluster.policies.all())
+            self._metrics.show(cluster.sites(), cluster.variants(), cluster.policies())
 
     async def _site(self, site: SiteObject, limit: asyncio.Semaphore) -> None:
         def judged() -> InferenceSiteStatus:
@@ -170,7 +173,7 @@ class StreamsController:
 
         status = self._found(site, judged, partial(failed_site, site))
         if status is not None and status != measured_here(site.status, self._access_site):
-            await self._write(self._cluster.sites, site, status, limit)
+            await self._write(self._cluster.site_store, site, status, limit)
 
     async def _variant(self, variant: VariantObject, limit: asyncio.Semaphore) -> None:
         def judged() -> ModelVariantStatus:
@@ -183,7 +186,7 @@ class StreamsController:
 
         status = self._found(variant, judged, partial(failed_variant, variant))
         if status is not None and status != variant.status:
-            await self._write(self._cluster.variants, variant, status, limit)
+            await self._write(self._cluster.variant_store, variant, status, limit)
 
     async def _policy(self, policy: PolicyObject, governors: Mapping[tuple[str, str], PolicyObject], limit: asyncio.Semaphore) -> None:
         def judged() -> StreamPolicyStatus:
@@ -193,11 +196,9 @@ class StreamsController:
 
         status = self._found(policy, judged, partial(failed_policy, policy))
         if status is not None and status != policy.status:
-            await self._write(self._cluster.policies, policy, status, limit)
+            await self._write(self._cluster.policy_store, policy, status, limit)
 
-    def _found(
-        self, seen: SiteObject | VariantObject | PolicyObject, judged: Callable[[], Made], failed: Callable[[str, float], Made]
-    ) -> Made | None:
+    def _found(self, seen: Seen, judged: Callable[[], Made], failed: Callable[[str, float], Made]) -> Made | None:
         """The status that an object should have; of one that trips us up, what says so, and None if not even that can be said."""
         made: Made | None = None
         with self._guard.over(seen.kind, seen.key, seen.version) as trip:
@@ -206,7 +207,7 @@ class StreamsController:
             made, _ = attempted(lambda: failed(trip.message, self._clock.now_s()))
         return made
 
-    async def _write(self, objects: Objects[Seen], seen: Seen, status: _Status, limit: asyncio.Semaphore) -> None:
+    async def _write(self, objects: Objects[Any], seen: Seen, status: _Status, limit: asyncio.Semaphore) -> None:
         if (pause := self._pauses.get(seen.uid)) is not None and self._clock.monotonic_s() < pause.until_s:
             return
         async with limit:
@@ -224,7 +225,7 @@ class StreamsController:
                 self._pause(seen.uid, trip.error)
             self._beats.beat(LOOP)  # a round of many slow writes is no loop that stands still
 
-    async def _written(self, objects: Objects[Seen], seen: Seen, status: _Status) -> None:
+    async def _written(self, objects: Objects[Any], seen: Seen, status: _Status) -> None:
         written = await self._writer.write_object(seen, status)
         if written is None:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._changed.set)
@@ -259,7 +260,7 @@ class StreamsController:
             await asyncio.sleep(PULL_S)
 
     def _site_name(self, uid: str) -> str:
-        site = self._cluster.sites.by_uid.get(uid)
+        site = self._cluster.site_store.get(uid)
         return site.key if site is not None else uid
 
     def _watch_failed(self, path: str, error: Unavailable) -> None:

@@ -9,8 +9,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tiphys_models.api.reasons import ProbeRefusal, SiteReason
 from tiphys_models.api.stream_policy import StreamMode
+from tiphys_models.api.stream_reasons import ProbeRefusal, SiteReason
 from tiphys_operator.runtime.conditions import former
 from tiphys_operator.streams.seen import PolicyObject, SiteObject, VariantObject
 
@@ -62,7 +62,7 @@ class BindingMetrics:
                 self._sigma.labels(site.key, delay.origin).set(delay.sigma_ms / 1000)
         self._beyond.set(beyond)
         ready = Tally(_ready(variant) for variant in variants)
-        both = Tally((p.mode, _ready(p)) for p in policies)
+        both = Tally((p.spec.mode if p.spec is not None else "Invalid", _ready(p)) for p in policies)
         for state in READY:
             self.variants.labels(state).set(ready[state])
             for mode in MODES:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeRefusal
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import Unavailable
 from tiphys_operator.object_guard import ObjectGuard

@@ -13,7 +13,7 @@ from typing import Any, Self
 import aiohttp
 
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeMiss
+from tiphys_models.api.stream_reasons import ProbeMiss
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.names import Names, NamesResolver
 from tiphys_operator.streams.addresses import AddressRules, ProbeRefused

@@ -6,7 +6,7 @@ import statistics
 from collections import deque
 
 from tiphys_models.api.inference_site import MeasuredDelay
-from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeRefusal
 from tiphys_models.base.quantity import rfc3339
 
 KEPT = 30

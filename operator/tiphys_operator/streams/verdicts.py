@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tiphys_models.api.inference_site import InferenceSiteStatus, MeasuredDelay
 from tiphys_models.api.model_variant import ENDPOINTS_SHOWN, ModelVariantStatus
-from tiphys_models.api.reasons import BindingConditionType, ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_policy import QueryShares, StreamPolicySpec, StreamPolicyStatus
+from tiphys_models.api.stream_reasons import BindingConditionType, ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_summary import QueryCounts, StreamSummary
 from tiphys_models.base.quantity import timestamp_s
 from tiphys_operator.runtime.conditions import Verdict, condition, former

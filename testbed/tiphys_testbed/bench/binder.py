@@ -209,7 +209,9 @@ def _start(table: ProcessTable, plan: BinderPlan, policy: str, rng: np.random.Ge
     token = directory / "token"
     token.write_text(_STATUS_TOKEN)
     own = ProcessTable(table.run_dir, {**table.environment, **environment})
-    binder = Extender.start(own, ExtenderOptions(name="binder", arguments=("binder",), settings={"TOKEN_FILE": str(token)}))
+    # requests come on their schedule whatever the machine does: a second in which it stands still is late answers, not refused connections
+    settings = {"TOKEN_FILE": str(token), "MAX_CONNECTIONS_PER_PEER": "1024"}
+    binder = Extender.start(own, ExtenderOptions(name="binder", arguments=("binder",), settings=settings))
     binder.wait_ready()
     return binder
 

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.lab.intervals import interval
 from tiphys_models.lab.report import Claim, Result, Row
 
 ROOTS = ("operator", "extender", "models", "cli", "testbed")
@@ -26,9 +27,6 @@ SPEED_BOUND = 1.05
 """The upper end of new over old, each over its own floor."""
 RUN_DEADLINE_S = 3600.0
 _GIT_DEADLINE_S = 120.0
-# two-sided 95 % of Student's t by degrees of freedom; beyond the table the normal value is near enough
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
-_T_MANY = 1.96
 
 NOT_COMPARED: Mapping[str, frozenset[str]] = {
     "placement": frozenset({"decision_us", "wall_s"}),
@@ -92,29 +90,10 @@ def speed_summary(rows: Sequence[Row]) -> list[Row]:
         by_round: dict[int, list[float]] = {}
         for row in rows:
             by_round.setdefault(row["round"], []).append(math.log(row[f"{metric}_new_over_old"]))
-        means = [statistics.fmean(logs) for logs in by_round.values()]
-        low, high = t_interval(means)
-        middle = statistics.fmean(means)
-        summary.append(
-            {
-                "metric": metric,
-                "mean": round(math.exp(middle), 4),
-                "ci95_low": round(math.exp(low), 4),
-                "ci95_high": round(math.exp(high), 4),
-                "n": len(means),
-            }
-        )
+        logs = interval([statistics.fmean(logs) for logs in by_round.values()])
+        ends = {"mean": logs.mean, "ci95_low": logs.ci95_low, "ci95_high": logs.ci95_high}
+        summary.append({"metric": metric, **{key: round(math.exp(log), 4) for key, log in ends.items()}, "n": logs.n})
     return summary
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """A 95 % interval of the mean; infinite ends where one value alone tells nothing of its spread."""
-    if len(values) < 2:
-        return -math.inf, math.inf
-    middle = statistics.fmean(values)
-    t = _T[len(values) - 2] if len(values) - 2 < len(_T) else _T_MANY
-    half = t * statistics.stdev(values) / math.sqrt(len(values))
-    return middle - half, middle + half
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tiphys_extender.streams.site_lease import hold_site
 from tiphys_models.base.clock import ManualClock
 from tiphys_models.kube.client import KubeClient
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 async def until_active(binder: Binder, active: bool) -> None:

@@ -1,104 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.operator.api_server import POLICIES, FakeApiServer, status
+from tests.operator.api_server import POLICIES
+from tests.operator.placement.harness import Loop, refuse
 from tests.publications import OWN, published
-from tiphys_models.base.clock import ManualClock, SystemClock
 from tiphys_models.base.errors import Unavailable
-from tiphys_models.kube.client import ApiError, KubeClient
-from tiphys_models.kube.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_operator.cluster.watching import ClusterWatch
-from tiphys_operator.metrics import OperatorMetrics
+from tiphys_models.kube.client import ApiError
+from tiphys_models.kube.leases import LeaseLost
 from tiphys_operator.placement import plan as plan_module
-from tiphys_operator.placement.controller import PlacementController
-from tiphys_operator.placement.learned_check import LearnedCheck
-from tiphys_operator.placement.models_found import ModelShelf
-from tiphys_operator.placement.observer import Observer
-from tiphys_operator.runtime.health import Health
-from tiphys_operator.runtime.permissions import CREATE_EVENTS, PermissionCheck, wanted
-from tiphys_operator.runtime.writer import Writer
-
-
-@dataclass
-class Loop:
-    server: FakeApiServer
-    client: KubeClient
-    lease: Lease
-    metrics: OperatorMetrics
-    permissions: PermissionCheck
-    health: Health
-    reconciler: PlacementController
-
-    def sample(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"tiphys_operator_{name}", labels) or 0.0
-
-    def status(self, name: str = "p") -> dict[str, Any]:
-        found: dict[str, Any] = self.server.policies["default", name].get("status") or {}
-        return found
-
-    def reason(self, kind: str, name: str = "p") -> str:
-        return next((str(c["reason"]) for c in self.status(name).get("conditions", ()) if c["type"] == kind), "")
-
-    async def until(self, condition: Callable[[], object], deadline_s: float = 8.0) -> None:
-        async with asyncio.timeout(deadline_s):
-            while not condition():  # noqa: ASYNC110 - the fake server's state is plain data
-                await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def loop() -> AsyncIterator[Loop]:
-    clock, metrics = SystemClock(), OperatorMetrics()
-    async with FakeApiServer() as server, server.client() as client:
-        lease = Lease(client, LeaseOptions("tiphys-system", "tiphys-operator", "a"), clock)
-        await lease.try_acquire_or_renew()
-        server.writes.clear()
-        permissions = PermissionCheck(client, wanted("tiphys-system", "tiphys-operator", "tiphys-selection"), metrics)
-        health = Health(clock, lease, 60.0)
-        reconciler = PlacementController(
-            Observer(
-                client,
-                ModelShelf(None),
-                LearnedCheck(client, "tiphys-system", None, metrics.objects),
-                None,
-                "tiphys",
-                clock,
-                metrics.objects,
-                watch := ClusterWatch(client, clock, metrics, health.loops),
-            ),
-            Writer(client, lease, metrics, clock),
-            None,
-            permissions,
-            health,
-            metrics,
-            clock,
-            own_namespace="tiphys-system",
-            scheduler_name="tiphys",
-            resync_s=0.3,
-        )
-        yield Loop(server, client, lease, metrics, permissions, health, reconciler)
-        await reconciler._observer.close()
-        await watch.close()
-
-
-def refuse(code: int, *, method: str = "GET", part: str = POLICIES, times: int = 10**6) -> Callable[[web.Request], Awaitable[Any]]:
-    left = times
-
-    async def fault(request: web.Request) -> web.StreamResponse | None:
-        nonlocal left
-        if request.method != method or part not in request.path or left <= 0:
-            return None
-        left -= 1
-        return status(code, "OnPurpose")
-
-    return fault
+from tiphys_operator.runtime.permissions import CREATE_EVENTS
 
 
 async def test_a_round_writes_what_differs_and_the_next_writes_nothing(loop: Loop) -> None:
@@ -297,46 +213,6 @@ async def test_an_unreadable_list_is_unavailable_not_a_crash(loop: Loop) -> None
     loop.server.fault = garbage
     with pytest.raises(Unavailable, match="502"):
         await loop.reconciler.reconcile()
-
-
-def health(clock: ManualClock, lease: Lease) -> Health:
-    return Health(clock, lease, dead_after_s=150)
-
-
-async def test_a_standby_is_alive_without_any_event(loop: Loop) -> None:
-    clock = ManualClock()
-    standby = health(clock, loop.lease)
-    clock.advance(5)
-    assert standby.dead() == []
-    clock.advance(3600)
-    standby.beat_s = clock.monotonic_s()
-    assert standby.dead() == []
-
-
-async def test_a_leader_that_cannot_list_is_dead_after_its_limit(loop: Loop) -> None:
-    clock = ManualClock()
-    leader = health(clock, loop.lease)
-    leader.leading_since_s = leader.listed_s = clock.monotonic_s()
-    clock.advance(149)
-    leader.beat_s = clock.monotonic_s()
-    assert leader.dead() == []
-    clock.advance(2)
-    leader.beat_s = clock.monotonic_s()
-    assert "could not be listed" in leader.dead()[0]
-
-
-async def test_a_loop_that_hangs_is_dead(loop: Loop) -> None:
-    clock = ManualClock()
-    hung = health(clock, loop.lease)
-    clock.advance(11)
-    assert "event loop" in hung.dead()[0]
-
-
-async def test_a_leader_is_ready_once_it_reconciled(loop: Loop) -> None:
-    loop.health.leading_since_s = SystemClock().monotonic_s()
-    assert loop.health.unready() != []
-    await loop.reconciler.reconcile()
-    assert loop.health.unready() == []
 
 
 async def test_a_learned_model_is_checked_again_only_when_its_bytes_or_its_spec_changed(loop: Loop, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class Watching:
     def __init__(self, server: FakeApiServer, inactivity_s: float = 0.5, access: ApiAccess | None = None) -> None:
         self.server = server
         self.names: list[str] = []
+        self.types: list[str | None] = []
         self.watch = KopfWatch(
             access or server.access,
             asyncio.get_running_loop(),
@@ -98,7 +99,8 @@ class Watching:
             reconnect_s=0.1,
         )
 
-    def _take(self, _: str | None, found: Mapping[str, Any]) -> None:
+    def _take(self, kind: str | None, found: Mapping[str, Any]) -> None:
+        self.types.append(kind)
         self.names.append(found["metadata"]["name"])
 
     async def until(self, condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
@@ -147,6 +149,20 @@ async def test_a_watch_error_410_is_answered_with_a_new_list(watching: Watching)
     watching.server.add_policy("after")
     await watching.until(lambda: "after" in watching.names)
     assert not watching.watch.ended.done()
+
+
+async def test_what_vanished_while_its_watch_was_down_kopf_never_tells(watching: Watching) -> None:
+    """Why it wakes and feeds no store: should this ever fail, ADR 5 has one reason less."""
+    watching.server.add_policy("early")
+    await watching.until(lambda: "early" in watching.names)
+    await fail_watches(watching, 410)
+    del watching.server.policies["default", "early"]
+    before = lists(watching.server)
+    await watching.until(lambda: lists(watching.server) > before + 1)
+    watching.server.fault = None
+    watching.server.add_policy("after")
+    await watching.until(lambda: "after" in watching.names)
+    assert "DELETED" not in watching.types, "a list is told object by object, and its end not at all"
 
 
 async def test_a_watch_error_500_ends_kopf_so_that_the_process_ends_too(watching: Watching) -> None:

@@ -169,6 +169,30 @@ async def test_a_released_lease_is_taken_at_once(client: KubeClient, clock: Manu
     assert await b.try_acquire_or_renew()
 
 
+async def test_a_renewal_that_was_written_unheard_does_not_keep_a_lease_from_being_released(
+    server: FakeApiServer, client: KubeClient, clock: ManualClock
+) -> None:
+    a, b = lease(client, clock, "a"), lease(client, clock, "b")
+    assert await a.try_acquire_or_renew()
+    before = a._version
+    assert await a.try_acquire_or_renew()
+    a._version = before  # as if the stop had come before the answer
+    await a.release()
+    assert await b.try_acquire_or_renew()
+
+
+async def test_a_lease_that_another_one_has_taken_meanwhile_is_left_to_it(client: KubeClient, clock: ManualClock) -> None:
+    a, b = lease(client, clock, "a"), lease(client, clock, "b")
+    assert await a.try_acquire_or_renew()
+    assert not await b.try_acquire_or_renew()
+    clock.advance(3600)
+    assert await b.try_acquire_or_renew()
+    a._valid_until_s = clock.monotonic_s() + 5  # it does not know yet
+    await a.release()
+    assert b.held
+    assert await b.try_acquire_or_renew(), "it still holds it"
+
+
 async def test_releasing_what_is_not_held_writes_nothing(server: FakeApiServer, client: KubeClient, clock: ManualClock) -> None:
     a, b = lease(client, clock, "a"), lease(client, clock, "b")
     assert await a.try_acquire_or_renew()

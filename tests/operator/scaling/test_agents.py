@@ -11,8 +11,8 @@ import pytest
 
 from tests.operator.scaling.small import policy
 from tests.publications import BROKEN, OWN, Object, published, published_agent, write_agent
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.scaling_status import AgentSeen
 from tiphys_models.artifacts import files
 from tiphys_models.base.clock import ManualClock

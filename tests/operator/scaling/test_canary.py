@@ -12,8 +12,8 @@ from tests.operator.scaling.small import NOW_S, policy
 from tests.operator.scaling.test_decide import Fixed, view
 from tests.operator.scaling.test_judging import FROZEN, Course, preferring
 from tiphys_models.api.comparison_memory import ComparisonMemory
-from tiphys_models.api.reasons import DecisionPhase, ScalingReason
 from tiphys_models.api.scaling_policy import parse_scaling
+from tiphys_models.api.scaling_reasons import DecisionPhase, ScalingReason
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.rules import Rule

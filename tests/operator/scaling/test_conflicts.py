@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operator.scaling.small import policy
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_operator.scaling.conflicts import OVERRIDES, OtherScalers, conflict
 from tiphys_operator.scaling.seen import ScalingSeen
 

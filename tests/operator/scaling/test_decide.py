@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operator.scaling.small import NOW_S, host, measured, pod, policy, resizing, target, window
-from tiphys_models.api.reasons import DecisionPhase, MaskReason, ScalingReason
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import Blocked, ScalingMemory, Size
 from tiphys_models.scaling.protocol import Answers
 from tiphys_models.scaling.registry import agent_names, make_agent

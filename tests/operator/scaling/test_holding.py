@@ -8,7 +8,7 @@ import pytest
 
 from tests.operator.scaling.harness import World, exactly
 from tests.operator.scaling.small import NOW_S
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.kube.client import ApiError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.operator.scaling.harness import World, exactly
 from tests.operator.scaling.small import NOW_S
-from tiphys_models.api.reasons import DecisionPhase, MaskReason
+from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason
 from tiphys_models.base.quantity import rfc3339
 
 _INTS = st.one_of(st.integers(-3, 12), st.sampled_from([0, 2**31, 2**53, 2**63 - 1, 9999, -(2**63)]))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.operator.scaling.harness import Killed, World, exactly
 from tests.operator.scaling.small import NOW_S, policy
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.api.scaling_status import LastDecision, Size
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.base.quantity import rfc3339

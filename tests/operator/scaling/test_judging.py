@@ -11,7 +11,7 @@ import pytest
 
 from tests.operator.scaling.small import NOW_S, measured, pod, policy, target, window
 from tests.operator.scaling.test_decide import view
-from tiphys_models.api.reasons import ScalingReason
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.scaling_status import ScalingPolicyStatus
 from tiphys_models.base.network import Network
 from tiphys_models.scaling.learned import LearnedAgent, moves_of

@@ -8,7 +8,7 @@ import pytest
 
 from tests.operator.scaling.harness import Killed, Life, Prometheus, World
 from tests.operator.scaling.test_learning_windows import publish
-from tiphys_models.api.reasons import DecisionPhase
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.kube.client import ApiError
 from tiphys_operator.scaling.raising import RAISE
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.operator.scaling.small import window
-from tiphys_models.api.reasons import ScalingReason
 from tiphys_models.api.scaling_policy import LatencyMetrics, TargetRef
+from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_operator.scaling.measured import Readings, Scope, measure, request_cpu_ms
 from tiphys_operator.scaling.series import Series
 from tiphys_operator.scaling.sources import PRESETS, source_of

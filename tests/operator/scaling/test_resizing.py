@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator.scaling.small import NOW_S, pod, resizing
-from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.resizing import DEFERRED_MAX_S, IN_PROGRESS_MAX_S, Sizing, sizing
 from tiphys_operator.scaling.shape import Shape

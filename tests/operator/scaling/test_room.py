@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operator.scaling.small import NOW_S, host, pod, policy, resizing, target, window
-from tiphys_models.api.reasons import MaskReason
+from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked
 from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.room import Place, Room, node_limit, quota_cpu, quota_pods, room

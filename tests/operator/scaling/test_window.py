@@ -8,8 +8,8 @@ import pytest
 
 from tests.operator.scaling.harness import Killed, World, exactly
 from tests.operator.scaling.small import pod_object
-from tiphys_models.api.reasons import DecisionPhase
 from tiphys_models.api.scaling_policy import PAUSE_ANNOTATION
+from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_operator.scaling.seen import scaling_seen
 
 

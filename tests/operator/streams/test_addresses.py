@@ -11,7 +11,7 @@ import pytest
 
 from tests.operator.streams.test_probes import serving
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeMiss, ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeMiss, ProbeRefusal
 from tiphys_operator.networks import networks_of
 from tiphys_operator.streams.addresses import AddressRules, ApiServer, ProbeRefused
 from tiphys_operator.streams.probes import ProbeMissed, Probes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiphys_models.api.inference_site import Probe
-from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeRefusal
 from tiphys_models.base.clock import ManualClock
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.streams.metrics import BindingMetrics

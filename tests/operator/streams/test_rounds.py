@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator.streams.small import NOW, NOW_S
-from tiphys_models.api.reasons import ProbeRefusal
+from tiphys_models.api.stream_reasons import ProbeRefusal
 from tiphys_operator.streams.rounds import KEPT, LEAST, Rounds
 
 

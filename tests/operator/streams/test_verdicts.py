@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.operator.streams.small import NOW, NOW_S, SERVICE, condition, made, policy, site, variant
-from tiphys_models.api.reasons import ProbeRefusal, SiteReason, StreamReason, VariantReason
+from tiphys_models.api.stream_reasons import ProbeRefusal, SiteReason, StreamReason, VariantReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.base.quantity import rfc3339
+from tiphys_models.kube.kinds import INFERENCE_SITES, MODEL_VARIANTS, STREAM_POLICIES
 from tiphys_operator.streams.cluster import BindingCluster
 from tiphys_operator.streams.rounds import Rounds
-from tiphys_operator.streams.seen import PolicyObject, SiteObject, policy_object, site_object, variant_object
+from tiphys_operator.streams.seen import PolicyObject, SiteObject
 from tiphys_operator.streams.verdicts import MOVED_S, REFRESH_S, policy_status, site_status, variant_status
 
 PROBE = {"url": "http://127.0.0.2:1"}
@@ -28,7 +29,7 @@ SUMMARY: dict[str, Any] = {
 
 
 def of_site(**status: Any) -> SiteObject:
-    return site_object(site(probe=PROBE) | {"status": status})
+    return INFERENCE_SITES.read(site(probe=PROBE) | {"status": status})
 
 
 def probed(*trips_ms: float, missed: int = 0) -> Rounds:
@@ -70,7 +71,7 @@ def test_a_new_leader_leaves_a_verdict_standing_until_it_has_its_own() -> None:
 
 
 def test_a_spec_that_cannot_be_read_is_told() -> None:
-    broken = site_object(made("InferenceSite", "a1", {"layer": "edge"}))
+    broken = INFERENCE_SITES.read(made("InferenceSite", "a1", {"layer": "edge"}))
     (found,) = site_status(broken, None, "a1", NOW_S).conditions
     assert (found.reason, "spec.layer" in found.message) == (SiteReason.INVALID_SPEC, True)
 
@@ -103,7 +104,7 @@ def test_an_operator_that_stands_nowhere_measures_no_delay() -> None:
 
 
 def test_a_service_is_as_ready_as_its_endpoints() -> None:
-    seen, where = variant_object(variant(endpoint=SERVICE)), site_object(site())
+    seen, where = MODEL_VARIANTS.read(variant(endpoint=SERVICE)), INFERENCE_SITES.read(site())
     status = variant_status(seen, where, ["10.0.0.1:8000", "10.0.0.2:8000"], NOW_S)
     assert (status.replicas, status.endpoints, status.conditions[0].reason) == (
         2,
@@ -115,13 +116,13 @@ def test_a_service_is_as_ready_as_its_endpoints() -> None:
 
 
 def test_endpoints_that_are_not_known_yet_stay_as_they_were() -> None:
-    seen = variant_object(variant(endpoint=SERVICE) | {"status": {"replicas": 4}})
-    assert variant_status(seen, site_object(site()), None, NOW_S).replicas == 4
+    seen = MODEL_VARIANTS.read(variant(endpoint=SERVICE) | {"status": {"replicas": 4}})
+    assert variant_status(seen, INFERENCE_SITES.read(site()), None, NOW_S).replicas == 4
 
 
 def test_an_address_outside_is_one_replica_unless_its_site_is_down() -> None:
-    seen = variant_object(variant())
-    status = variant_status(seen, site_object(site()), None, NOW_S)
+    seen = MODEL_VARIANTS.read(variant())
+    status = variant_status(seen, INFERENCE_SITES.read(site()), None, NOW_S)
     assert (status.replicas, status.conditions[0].reason) == (1, VariantReason.ADDRESS_GIVEN)
     down = of_site(conditions=[condition("Reachable", "False", "ProbesMissed")])
     assert variant_status(seen, down, None, NOW_S).conditions[0].reason == VariantReason.SITE_UNREACHABLE
@@ -133,8 +134,8 @@ def judged(spec: PolicyObject, where: SiteObject | None, *, governing: PolicyObj
     return policy_status(spec, where, governing or spec, heard, NOW_S)
 
 
-ACCESS = site_object(site(access=True))
-OTHER = policy_object(policy("older"))
+ACCESS = INFERENCE_SITES.read(site(access=True))
+OTHER = STREAM_POLICIES.read(policy("older"))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ OTHER = policy_object(policy("older"))
         ({"mode": "Canary", "policy": "aset", "canary": {"percent": 5}}, ACCESS, {}, "True", StreamReason.CANARY),
         ({"mode": "Shadow", "policy": "aset"}, ACCESS, {"modelProblem": "weights-missing"}, "False", StreamReason.DEGRADED_TO_FALLBACK),
         ({}, None, {}, "False", StreamReason.ACCESS_SITE_NOT_FOUND),
-        ({}, site_object(site()), {}, "False", StreamReason.NOT_AN_ACCESS_SITE),
+        ({}, INFERENCE_SITES.read(site()), {}, "False", StreamReason.NOT_AN_ACCESS_SITE),
         ({}, ACCESS, {"governing": OTHER}, "False", StreamReason.CONFLICT),
         ({}, ACCESS, {"silent": True}, "Unknown", StreamReason.BINDER_UNREACHABLE),
         ({}, ACCESS, {"offers": 0}, "False", StreamReason.NO_OFFERS),
@@ -159,12 +160,12 @@ OTHER = policy_object(policy("older"))
 def test_a_policy_says_whether_it_binds_and_if_not_why(
     spec: dict[str, Any], where: SiteObject | None, options: dict[str, Any], status: str, reason: StreamReason
 ) -> None:
-    (found,) = judged(policy_object(policy(**spec)), where, **options).conditions
+    (found,) = judged(STREAM_POLICIES.read(policy(**spec)), where, **options).conditions
     assert (found.status, found.reason) == (status, reason)
 
 
 def test_a_policy_shows_what_its_binder_reports() -> None:
-    status = judged(policy_object(policy()), ACCESS)
+    status = judged(STREAM_POLICIES.read(policy()), ACCESS)
     assert (status.active_policy, status.streams) == ("relative-load", 3)
     assert status.shares.queries == 100, "what nobody spoke of is not counted"
     assert (status.shares.success_percent, status.shares.reject_percent, status.shares.failure_percent) == (90.0, 6.0, 4.0)
@@ -179,23 +180,23 @@ def test_a_policy_shows_how_its_groups_compare() -> None:
         "compared": 10,
         "treated": {"answers": 10, "ended": 8, "mean": 0.9},
     }
-    status = judged(policy_object(policy(mode="Canary", policy="aset", canary={"percent": 5})), ACCESS, comparison=said)
+    status = judged(STREAM_POLICIES.read(policy(mode="Canary", policy="aset", canary={"percent": 5})), ACCESS, comparison=said)
     assert status.comparison.model_dump(by_alias=True, exclude_unset=True) == said
 
 
 def test_a_policy_in_shadow_says_who_binds_and_who_is_asked() -> None:
-    (found,) = judged(policy_object(policy(mode="Shadow", policy="aset", fallback="closest")), ACCESS).conditions
+    (found,) = judged(STREAM_POLICIES.read(policy(mode="Shadow", policy="aset", fallback="closest")), ACCESS).conditions
     assert found.message == "closest binds streams that enter at a1, aset is asked and not obeyed"
 
 
 def test_a_silent_binders_last_word_on_streams_is_not_repeated() -> None:
     before = policy("streams") | {"status": {"streams": 3, "activePolicy": "closest"}}
-    status = judged(policy_object(before), ACCESS, silent=True)
+    status = judged(STREAM_POLICIES.read(before), ACCESS, silent=True)
     assert (status.streams, status.active_policy, status.shares) == (0, "", None)
 
 
 def test_before_any_query_there_are_no_shares() -> None:
-    assert judged(policy_object(policy()), ACCESS, minute={}).shares is None
+    assert judged(STREAM_POLICIES.read(policy()), ACCESS, minute={}).shares is None
 
 
 def test_of_two_policies_for_one_access_site_the_older_counts() -> None:
@@ -203,7 +204,7 @@ def test_of_two_policies_for_one_access_site_the_older_counts() -> None:
     older, newer = policy("b"), policy("a")
     older["metadata"]["creationTimestamp"] = "2021-01-01T00:00:00Z"
     for obj in (newer, older, policy("elsewhere", accessSite="a2")):
-        cluster.policies.put(obj)
+        cluster.policy_store.put(obj)
     governing = cluster.governing("n", "a1")
     assert governing is not None
     assert governing.name == "b"
