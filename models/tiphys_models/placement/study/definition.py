@@ -140,7 +140,7 @@ class PlacementStudy(Study[Cell | LivesCell, Played]):
             for name, scenario, seeds, policies in groups
             for seed in seeds
         ]
-        return [*calls, *lives.cells(self.policies, self.seeds, quick=self.quick)]
+        return [*(calls if every else ()), *lives.cells(self.policies, self.seeds, quick=self.quick)]
 
     def play(self, cell: Cell | LivesCell) -> Played:
         """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""

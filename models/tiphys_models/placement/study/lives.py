@@ -30,6 +30,7 @@ POLICIES = (BAR, "kube-default", TUNED, "packing-6-per-world", "lifetimes-points
 `lifetimes-true` and `volume` are bounds."""
 SCENARIOS = tuple(world.name for world in WORLDS)
 WORKLOAD = "second-day"
+TITLE = "long-lived-pods"
 _METRICS = ("node_hours", "slowdown")
 _PREDICTABLE_LIMIT, _OTHER_LIMIT = 0.95, 1.01
 
@@ -117,6 +118,35 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
                     line: Row = {"scenario": scenario, "workload": WORKLOAD, "policy": policy, "metric": f"{metric} over {other}"}
                     result.append(line | interval((table[policy] / table[other]).tolist()).as_json(4))
     return result
+
+
+def table(summary: Sequence[Row]) -> list[Row]:
+    """Every policy in every world, and lifetimes over the others that come near."""
+    found = {(s["scenario"], s["policy"], s["metric"]): s for s in summary if s["workload"] == WORKLOAD}
+    lines: list[Row] = []
+    for scenario in SCENARIOS:
+        for policy in POLICIES:
+            hours, slow = (found.get((scenario, policy, f"{metric} over {BAR}")) for metric in _METRICS)
+            if hours is None or policy == BAR:
+                continue
+            over = found.get((scenario, LEARNED, f"node_hours over {policy}"))
+            lines.append(
+                {
+                    "scenario": f"`{scenario}`",
+                    "policy": f"`{policy}`",
+                    "node-hours": _shown(hours),
+                    "slowdown": _shown(slow),
+                    "node-hours of `lifetimes` over this policy's": _shown(over),
+                    "seeds": hours["n"],
+                }
+            )
+    return lines
+
+
+def _shown(line: Row | None) -> str:
+    if line is None:
+        return ""
+    return f"{line['mean']:.3f}" + ("" if line["ci95_low"] is None else f" ({line['ci95_low']:.3f}–{line['ci95_high']:.3f})")
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:

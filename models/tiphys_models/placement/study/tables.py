@@ -7,6 +7,7 @@ from typing import Any
 
 from tiphys_models.lab.documents import Tables, claim_row
 from tiphys_models.lab.report import Claim, Result, Row
+from tiphys_models.placement.study import lives
 from tiphys_models.placement.study.figures import LEARNED
 
 _SCENARIO_POLICIES = ("least-connections", "static-rank", "static-rank-tuned", "warm-first", "faasrank", "clairvoyant")
@@ -24,7 +25,16 @@ _BEHIND = "never-behind"
 
 def titles(policies: Sequence[str]) -> list[str]:
     """The tables that a run with these policies will have."""
-    return ["short", "policies", "workloads", "scenarios", "speed", "digests", *(f"seeds-{p}" for p in LEARNED if p in policies)]
+    return [
+        "short",
+        "policies",
+        "workloads",
+        "scenarios",
+        "speed",
+        "digests",
+        lives.TITLE,
+        *(f"seeds-{p}" for p in LEARNED if p in policies),
+    ]
 
 
 def tables(result: Result) -> Tables:
@@ -38,6 +48,7 @@ def tables(result: Result) -> Tables:
         ("scenarios", _scenarios(figures)),
         ("speed", _speed(result)),
         ("digests", [{"model": f"`{p}`", "sha256 of the weights": f"`{digest}`"} for p, digest in result.inputs["models"].items()]),
+        (lives.TITLE, lives.table(result.summary)),
         *((f"seeds-{policy}", _seeds(found)) for policy, found in training.items()),
     ]
 

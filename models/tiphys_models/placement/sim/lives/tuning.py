@@ -22,7 +22,14 @@ _SLOWER = 2.0
 """What a policy pays in node-hours for running pods slower than MostAllocated does."""
 Weights = tuple[float, ...]
 TUNED_WEIGHTS: Weights = (1.24, -0.486, 0.335, 0.471, 1.8, 0.664)
-WORLD_WEIGHTS: Mapping[str, Weights] = MappingProxyType({world.name: TUNED_WEIGHTS for world in WORLDS})
+WORLD_WEIGHTS: Mapping[str, Weights] = MappingProxyType(
+    {
+        "k8s-long-predictable": (1.06, -0.0784, -0.0183, 0.186, 1.67, 0.543),
+        "k8s-long-vague": (1.13, -0.497, 0.298, 0.312, 1.51, 0.625),
+        "k8s-long-services": (1.17, -0.383, -0.131, 0.542, 1.79, 0.448),
+        "k8s-long-hot": (1.14, -0.261, 0.742, 0.633, 1.69, 0.258),
+    }
+)
 
 
 def search(worlds: Sequence[LivesWorld], start: Weights, width: float, rounds: int, seed: int = 0) -> tuple[float, Weights]:
