@@ -21,8 +21,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from tiphys_models.placement.sim.episode import simulate
     from tiphys_models.placement.sim.kube.play import ESTIMATOR, play_kube
     from tiphys_models.placement.sim.kube.scenario import STANDARD
+    from tiphys_models.placement.sim.lives.episode import MOST, play
+    from tiphys_models.placement.sim.lives.world import LivesWorld, make_pods
     from tiphys_models.placement.sim.scenario import FaasScenario
     from tiphys_models.placement.sim.workloads import first_calls, make_workload
 
     simulate(small_workload(5), LeastConnections(), FaasScenario(nodes=2))
     play_kube(first_calls(make_workload("M1", "train", 0), 2.0), ESTIMATOR, STANDARD)
+    world = LivesWorld("compiled", cv=0.2, jobs=2, job_cores=1.0)
+    play(world, make_pods(world, "train", 0), MOST)

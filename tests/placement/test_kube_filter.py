@@ -14,6 +14,7 @@ from tiphys_models.placement.sim.functions import FUNCTIONS, MIB
 from tiphys_models.placement.sim.kube import play as module
 from tiphys_models.placement.sim.kube.play import BOOKS, ESTIMATOR, KUBE_DEFAULT, MOST_ALLOCATED, RULE_6, WAITS, AnyPlayer, play_kube
 from tiphys_models.placement.sim.kube.scenario import DEAR_STARTS, GENERATION_MIX, LITTLE_MEMORY, STANDARD, KubeScenario, varied
+from tiphys_models.placement.sim.scenario import make_fleet
 from tiphys_models.placement.sim.workloads import CallWorkload, first_calls, make_workload
 from tiphys_models.placement.waiting import LONGEST_S, LOOK_AGAIN_S
 
@@ -97,8 +98,8 @@ def test_more_variation_keeps_the_mean_of_work() -> None:
         assert noise.std() == pytest.approx(variation, rel=0.1)
 
 
-def test_declared_profiles_are_wrong_by_the_error_that_the_world_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = module.make_fleet(STANDARD.cluster, calls())
+def test_declared_profiles_are_wrong_by_the_error_that_the_world_names() -> None:
+    fleet = make_fleet(STANDARD.cluster, calls())
     right, worth = module.priors(STANDARD, calls(), fleet)
     wrong, _ = module.priors(replace(STANDARD, error=0.6), calls(), fleet)
     assert (worth == 3.0).all()

@@ -48,6 +48,13 @@ class NodeColumns(Protocol):
     def __len__(self) -> int: ...
 
 
+class Lives(Protocol):
+    """What is known of how long pods live, and of when nodes will be empty; see `lives.NodeLives`."""
+
+    def gone(self, application: str, now_s: float) -> FloatArray: ...  # noqa: D102
+    def empty(self, rows: IntArray, now_s: float) -> FloatArray: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateView:
     """Columns over the candidates of one request. Never written to by a policy.
@@ -71,6 +78,10 @@ class CandidateView:
     """NaN until this function's pods have been seen to start."""
     calls: Callable[[], OpenCalls]
     """All unfinished calls of the cluster, put together on demand: only policies that look at what is still to do ask for them."""
+    lives: Lives
+    """Asked by policies that care how long a node stays; nothing is kept of lifetimes before the first of them asks."""
+    now_s: float
+    """The latest time that the state has heard of."""
 
     @property
     def known_nodes(self) -> int:

@@ -77,4 +77,5 @@ def placement_costs(
 
 def saved_by_warmth(profile: FloatArray) -> float:
     """Seconds that an idle instance saves a call of its function."""
-    return profile[0] + max(profile[2] - profile[1], 0.0) / profile[3]
+    saved: float = profile[0] + max(profile[2] - profile[1], 0.0) / profile[3]
+    return saved

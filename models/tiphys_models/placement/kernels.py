@@ -93,3 +93,12 @@ def warm_first(idle_instances: FloatArray, image_present: BoolArray, inflight: F
     """A step of 1,000 for each degree of warmth, less the calls in flight per core, this one included."""
     tier = np.where(idle_instances >= 1, 2.0, np.where(image_present, 1.0, 0.0))  # a missing count is not warm
     return tier * 1000 - np.minimum((inflight + 1) / np.maximum(cores, 1e-3), 999.0)
+
+
+def most_allocated(
+    cpu_requested: FloatArray, cpu: FloatArray, cpu_wanted: float, memory_requested: FloatArray, memory: FloatArray, memory_wanted: float
+) -> FloatArray:
+    """Share of a node that is requested once this pod is there, CPU and memory with equal weights, as in kube-scheduler's MostAllocated."""
+    of_cpu = np.minimum((cpu_requested + cpu_wanted) / np.maximum(cpu, 1e-9), 1.0)
+    of_memory = np.minimum((memory_requested + memory_wanted) / np.maximum(memory, 1e-9), 1.0)
+    return (of_cpu + of_memory) / 2

@@ -130,4 +130,5 @@ def least_share_left(rows: FloatArray) -> float:
     if seen < 1.0:
         return _LEAST_LEFT
     variation = np.sqrt(np.expm1(min(rows[:, SPREAD_SUM].sum() / seen, 4.0)))
-    return min(max(_LEAST_LEFT + 0.2 * (variation - 0.3), _LEAST_LEFT), _MOST_LEFT)
+    left: float = min(max(_LEAST_LEFT + 0.2 * (variation - 0.3), _LEAST_LEFT), _MOST_LEFT)
+    return left

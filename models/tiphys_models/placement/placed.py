@@ -28,6 +28,8 @@ class Placement:
     expires_s: float  # infinite once bound
     booked: tuple[int, int] = (0, 0)
     """Milli-cores and bytes that its node's books hold for it: what it asks for, or all of the node where it asks for more."""
+    passed: int = 0
+    """Bins of lifetimes that it has been counted at risk in."""
 
     def is_for(self, facts: PodFacts) -> bool:
         """Whether a pod that was seen bound is exactly what this placement counts."""

@@ -37,6 +37,8 @@ class PolicyName(StrEnum):
     STATIC_RANK = "static-rank"
     WARM_FIRST = "warm-first"
     FAASRANK = "faasrank"
+    MOST_ALLOCATED = "most-allocated"
+    LIFETIMES = "lifetimes"
 
 
 _RULES = "tiphys_models.placement.rules"
@@ -51,6 +53,8 @@ REGISTRY: Registry[Callable[..., Any]] = Registry(
         Entry(PolicyName.STATIC_RANK, f"{_RULES}:StaticRank"),
         Entry(PolicyName.WARM_FIRST, f"{_RULES}:WarmFirst"),
         Entry(PolicyName.FAASRANK, "tiphys_models.placement.faasrank:FaaSRank", learned=True, model="faasrank"),
+        Entry(PolicyName.MOST_ALLOCATED, f"{_RULES}:MostAllocated"),
+        Entry(PolicyName.LIFETIMES, f"{_RULES}:Lifetimes"),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -10,8 +11,11 @@ import numpy as np
 
 from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.base.hashing import stable_hash
-from tiphys_models.placement import kernels
-from tiphys_models.placement.candidates import CandidateView, PlacementMemory
+from tiphys_models.placement import kernels, lifetimes
+from tiphys_models.placement.candidates import CPU_REQUESTED_MILLI, MEMORY_REQUESTED, CandidateView, PlacementMemory
+from tiphys_models.placement.schema import COLUMN
+
+_LOAD = COLUMN["cpu_load_avg"]
 
 
 @lru_cache(maxsize=64)
@@ -134,3 +138,46 @@ class WarmFirst:
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """A step of 1,000 for each degree of warmth, less the pods in flight per core, this one included."""
         return kernels.warm_first(view.idle_instances, view.image_present, view.inflight, view.cores)
+
+
+@dataclass(frozen=True, slots=True)
+class MostAllocated:
+    """The fullest node, as in kube-scheduler's MostAllocated: for pods that stay, where nodes that are empty can go.
+
+    Without readings, and not for calls: those are done sooner where fewer are in flight.
+    """
+
+    name: str = "most-allocated"
+    epsilon: float = 1e-6
+    row_wise: bool = True
+    digest: str = ""
+
+    def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
+        """Share of CPU and memory requested once this pod is there, with equal weights."""
+        cpu_milli, memory_bytes = view.numbers[:, CPU_REQUESTED_MILLI], view.numbers[:, MEMORY_REQUESTED]
+        request = view.request
+        return kernels.most_allocated(
+            cpu_milli, view.cores * 1000.0, request.cpu_milli, memory_bytes, view.memory_capacity_bytes, request.memory_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """The fullest node that the pod does not prolong the life of: for pods that stay, where nodes that are empty go.
+
+    Lifetimes are learned by application while pods come and go. Nodes whose load would exceed their cores are spared.
+    """
+
+    name: str = "lifetimes"
+    epsilon: float = 1e-6
+    row_wise: bool = True
+    digest: str = ""
+
+    def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
+        """Share of the node that is requested, less what the pod prolongs, leaves behind and crowds."""
+        allocation = MostAllocated().score(view, memory)
+        now_s = view.now_s if view.now_s > -math.inf else 0.0
+        gone = view.lives.gone(view.request.function, now_s)
+        empty = view.lives.empty(view.rows, now_s)
+        crowd = lifetimes.crowding(view.node_readings[:, _LOAD], view.cores, view.request.cpu_milli / 1000)
+        return lifetimes.score(allocation, lifetimes.prolonged(empty, gone), lifetimes.left_behind(empty, gone), crowd)

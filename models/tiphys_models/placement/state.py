@@ -24,6 +24,7 @@ from tiphys_models.placement.functions import MOST_FUNCTIONS, Functions
 from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.images import MOST_IMAGES
+from tiphys_models.placement.lives import NodeLives
 from tiphys_models.placement.placed import Placement, amounts
 from tiphys_models.placement.profiles import ProfileGap
 from tiphys_models.placement.runs import RunTimes
@@ -65,6 +66,7 @@ class PlacementState:
         self._calls = CallTable()
         self.functions = Functions(self.limits.most_functions, self._idle.forget)
         self._runs = RunTimes()
+        self._lives = NodeLives(self.nodes, self._on_node, self.limits.most_functions)
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class PlacementState:
         if new:
             row = self.nodes.row_of[facts.name]
             self._idle.forget_row(row)
+            self._lives.renewed(facts.name)
             for placement in self._on_node.get(facts.name, {}).values():  # pods that were seen before their node
                 self._count(placement, +1)
                 self._calls.put_on(placement.uid, row)
@@ -161,10 +164,11 @@ class PlacementState:
 
     def finished(self, uid: str) -> None:
         """A pod is done, deleted, or its reservation is withdrawn."""
-        self._reserved.pop(uid, None)
+        reserved = self._reserved.pop(uid, None) is not None
         placement = self._placements.pop(uid, None)
         if placement is None:
             return
+        self._lives.left(placement, self._now_s, ran=not reserved)
         self._count(placement, -1)
         there = self._on_node[placement.node]
         del there[uid]
@@ -199,6 +203,9 @@ class PlacementState:
             self.nodes.touch(int(row))
         for row in self._idle.expire(now_s - self.limits.max_idle_age_s).tolist():
             self.nodes.touch(row)
+        if self._lives.due(now_s):
+            self._lives.refresh(now_s)
+            self.nodes.touch_all()
         return len(lapsed)
 
     def bound_except(self, uids: Set[str]) -> list[str]:
@@ -270,6 +277,8 @@ class PlacementState:
             idle_instances=self._idle.left(request.function, rows),
             init_time_s=self.init_time_s(request.function),
             calls=partial(self._open_calls, -1 if function is None else function.index, rows),
+            lives=self._lives,
+            now_s=self._now_s,
         )
 
     def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
@@ -332,6 +341,7 @@ class PlacementState:
         self._placements[placement.uid] = placement
         self._on_node.setdefault(placement.node, {})[placement.uid] = placement
         self._count(placement, +1)
+        self._lives.came(placement)
         if placement.in_flight:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)
@@ -374,6 +384,7 @@ class PlacementState:
             "images": len(self.nodes.images),
             "idle-functions": self._idle.functions,
             "start-times": len(self._starts),
+            "lifetimes": len(self._lives),
         }
 
     @property
@@ -384,4 +395,5 @@ class PlacementState:
             "images": self.nodes.images.evicted,
             "idle-functions": self._idle.evicted,
             "start-times": self._starts.evicted,
+            "lifetimes": self._lives.evicted,
         }

@@ -13,9 +13,9 @@ import numpy as np
 from tiphys_models.base.arrays import FloatArray
 
 LONGEST_S = 10.0
-"""How long anybody waits by default. A shorter bound is the worst of both: at 1 s more than half of those who waited start cold all the same."""
+"""How long anybody waits by default. A shorter bound is the worst of both: at 1 s more than half of them start cold all the same."""
 SURE = 0.9
-"""The part of what waiting is expected to save that an estimate is trusted for: an instance comes later than expected more often than sooner."""
+"""How much of what waiting is expected to save an estimate is trusted for: instances come rather later than expected than sooner."""
 LOOK_AGAIN_S = 0.5
 """How often those who wait are looked at where no call has ended meanwhile."""
 

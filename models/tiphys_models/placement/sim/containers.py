@@ -36,7 +36,8 @@ def image_there_s(c: SimulatedCluster, g: SimulatedFleet, n: int, f: int, t: flo
     images = c.images[n]
     images[f].used_s = t
     if images[f].there_s < NEVER:
-        return max(t, images[f].there_s)
+        there_s: float = max(t, images[f].there_s)
+        return there_s
     kept = g.image_mib
     for other in range(len(images)):
         if images[other].there_s < NEVER:
@@ -52,8 +53,9 @@ def image_there_s(c: SimulatedCluster, g: SimulatedFleet, n: int, f: int, t: flo
         kept -= g.image_mib
     node = c.nodes[n]
     node.pulled_s = max(node.pulled_s, t) + g.image_mib / g.pull_mib_per_s
-    images[f].there_s = node.pulled_s
-    return max(t, images[f].there_s)
+    pulled_s: float = node.pulled_s
+    images[f].there_s = pulled_s
+    return pulled_s
 
 
 @inlined

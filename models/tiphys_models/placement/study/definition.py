@@ -31,15 +31,15 @@ from tiphys_models.placement.sim.reference import Reference
 from tiphys_models.placement.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES, FaasScenario
 from tiphys_models.placement.sim.tuning import static_rank_tuned
 from tiphys_models.placement.sim.workloads import KINDS, MULTI, CallWorkload, make_workload
-from tiphys_models.placement.study import figures, kube, tables
+from tiphys_models.placement.study import figures, kube, lives, tables
 from tiphys_models.placement.study.figures import COMPARATORS, FIVE, LEARNED
 from tiphys_models.placement.study.kube import KubeCell
+from tiphys_models.placement.study.lives import LivesCell
 from tiphys_models.placement.study.speed import SPEED_BARS, measure_speed, speed_claims
 
-POLICIES = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant", *(rule.name for rule in kube.RULES))
+_QUEUED = (*FIVE, "greedy-stay", *COMPARATORS, *LEARNED, "clairvoyant")
+POLICIES = tuple(dict.fromkeys((*_QUEUED, *(rule.name for rule in kube.RULES), *lives.POLICIES)))
 MODELS = {name: card_of(name) for name in LEARNED}
-_UNDER_FILTER_ONLY = frozenset(rule.name for rule in kube.RULES)
-"""Players that only worlds under Kubernetes' filter know."""
 _AZURE = "azure"
 _TRACED = "M5"
 """The workload whose calls in flight are kept over time, of the first seed."""
@@ -79,7 +79,7 @@ def _trace(directory: Path, seen: frozenset[str]) -> TraceRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementStudy(Study[Cell | KubeCell, Played]):
+class PlacementStudy(Study[Cell | KubeCell | LivesCell, Played]):
     """The study, and what a run of it was asked for."""
 
     bench: ClassVar[str] = "placement"
@@ -122,9 +122,10 @@ class PlacementStudy(Study[Cell | KubeCell, Played]):
         players = self.players
         return {"speed": measure_speed([players[p] for p in SPEED_BARS if p in players], tell, quick=self.quick)}
 
-    def cells(self, prepared: Row) -> list[Cell | KubeCell]:
-        """The published table first, then one modelling choice changed at a time, then worlds under Kubernetes' filter."""
-        every, default = self.policies, FaasScenario()
+    def cells(self, prepared: Row) -> list[Cell | KubeCell | LivesCell]:
+        """The published table first, then one modelling choice changed at a time, then Kubernetes' filter, then pods that stay."""
+        elsewhere = {*(rule.name for rule in kube.RULES), *lives.POLICIES}
+        every, default = tuple(p for p in self.policies if p not in elsewhere), FaasScenario()
         lean = tuple(p for p in every if p in (*FIVE, *COMPARATORS, "faasrank"))
         bounded = tuple(p for p in every if p in (*lean, "clairvoyant"))
         groups = [(name, default, self.seeds, every) for name in (MULTI[:3] if self.quick else (*KINDS, "burst"))]
@@ -137,19 +138,22 @@ class PlacementStudy(Study[Cell | KubeCell, Played]):
             if not self.quick:
                 groups.append((name, SIZES[1], self.seeds, lean))
                 groups.append((name, SIZES[2], few, lean))  # 20 times the calls of the others
-        played = [
+        queued = [
             Cell(name, scenario, seed, policies, (name, scenario.name, seed) == (_TRACED, "default", seeds[0]))
             for name, scenario, seeds, policies in groups
             for seed in seeds
         ]
-        return [*played, *kube.cells(self.seeds, every, quick=self.quick)]
+        under_filter = kube.cells(self.seeds, self.policies, quick=self.quick)
+        return [*(queued if every else ()), *under_filter, *lives.cells(self.policies, self.seeds, quick=self.quick)]
 
-    def play(self, cell: Cell | KubeCell) -> Played:
+    def play(self, cell: Cell | KubeCell | LivesCell) -> Played:
         """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""
         if isinstance(cell, KubeCell):
             return Played(kube.play(cell, self.players))
+        if isinstance(cell, LivesCell):
+            return Played(lives.play_cell(cell))
         workload = self._workload(cell)
-        played = {name: self._played(name, workload, cell.scenario) for name in dict.fromkeys(("hashing", *cell.policies)) if name not in _UNDER_FILTER_ONLY}
+        played = {name: self._played(name, workload, cell.scenario) for name in dict.fromkeys(("hashing", *cell.policies))}
         return Played(_rows(workload, cell, played), _inflight(played) if cell.traced else {})
 
     def _played(self, name: str, workload: CallWorkload, scenario: FaasScenario) -> CallRecords:
@@ -162,7 +166,7 @@ class PlacementStudy(Study[Cell | KubeCell, Played]):
             return trace_workload(trace, cell.seed, cell.scenario.nodes)
         return make_workload(cell.workload, "test", cell.seed, cell.scenario.nodes)
 
-    def label(self, cell: Cell | KubeCell) -> str:
+    def label(self, cell: Cell | KubeCell | LivesCell) -> str:
         """A cell's name for progress messages; implements `Study.label`."""
         return f"{cell.workload}, {cell.scenario.name}, seed {cell.seed}"
 
@@ -182,6 +186,7 @@ class PlacementStudy(Study[Cell | KubeCell, Played]):
             "load": "CPU seconds over cores x length of the workload",
             "inflight_over_time": next((p.over_time for p in played if p.over_time), {}),
             "speed": prepared["speed"],
+            "packing": lives.settings(),
         }
 
     def _trace_facts(self, trace: TraceRows) -> Row:
@@ -195,13 +200,13 @@ class PlacementStudy(Study[Cell | KubeCell, Played]):
 
     def summarise(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Row]:
         """See Study; the simulator's speed stands at the end."""
-        under_filter = [row for row in rows if kube.is_kube(row)]
-        return [*figures.summarise([r for r in rows if not kube.is_kube(r)]), *kube.summarise(under_filter), *inputs["speed"]]
+        queued, under_filter = ([row for row in rows if kube.is_kube(row) is filtered] for filtered in (False, True))
+        return [*figures.summarise(queued), *kube.summarise(under_filter), *lives.summarise(rows), *inputs["speed"]]
 
     def claims(self, rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
         """The promised figures with their bounds; implements `Study.claims`."""
         queued, under_filter = ([row for row in rows if kube.is_kube(row) is filtered] for filtered in (False, True))
-        found = [*figures.claims(queued), *kube.claims(under_filter)]
+        found = [*figures.claims(queued), *kube.claims(under_filter), *lives.claims(rows)]
         return [*found, *figures.training_claims(inputs["training"]), *speed_claims(inputs["speed"])]
 
     def digests(self) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiphys_models.base.constants import constant
-from tiphys_models.lab.intervals import interval
+from tiphys_models.lab.intervals import Interval, interval
 from tiphys_models.lab.report import Claim, Row
 from tiphys_models.placement import estimator, learned_profiles, waiting
 from tiphys_models.placement.sim.kube.play import (
@@ -35,6 +35,7 @@ from tiphys_models.placement.sim.workloads import MULTI, make_workload
 
 ONE_SETTING = "rule-6-one-setting"
 RULES: tuple[KubePlayer, ...] = (KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, RULE_6, replace(RULE_6, name=ONE_SETTING), ESTIMATOR)
+TITLE = "kubernetes"
 DEFAULT = "estimator"
 BASE = "warm-first"
 _STRONGEST = "rule-6"
@@ -175,7 +176,13 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
         for world in table.worlds():
             for other in (BASE, _STRONGEST):
                 for policy in table.policies(world) if table.has(world, other) else ():
-                    line = {"scenario": world[0], "history": world[1], "workload": "M1-M10", "policy": policy, "metric": f"{label} over {other}"}
+                    line = {
+                        "scenario": world[0],
+                        "history": world[1],
+                        "workload": "M1-M10",
+                        "policy": policy,
+                        "metric": f"{label} over {other}",
+                    }
                     result.append(line | interval(table.ratio(world, policy, other)).as_json(4))
     return result
 
@@ -215,7 +222,7 @@ def _profile_claims(mean: _Table) -> list[Claim]:
     return result
 
 
-def _high(found: Any) -> float:
+def _high(found: Interval) -> float:
     return round(found.mean if found.ci95_high is None else found.ci95_high, 4)
 
 

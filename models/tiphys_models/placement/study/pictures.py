@@ -75,7 +75,7 @@ def _fairness(result: Result, path: Path) -> None:
 
 
 def _scenarios(result: Result, path: Path) -> None:
-    scenarios = list(dict.fromkeys(row["scenario"] for row in result.rows))
+    scenarios = list(dict.fromkeys(row["scenario"] for row in result.rows if row["pct_of_hashing"] is not None))
     policies = [p for p in ("least-connections", "static-rank", "warm-first", "faasrank") if p in _policies(result)]
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -7,7 +7,7 @@ from typing import Any
 
 from tiphys_models.lab.documents import Tables, claim_row
 from tiphys_models.lab.report import Claim, Result, Row
-from tiphys_models.placement.study import kube
+from tiphys_models.placement.study import kube, lives
 from tiphys_models.placement.study.figures import LEARNED
 
 _SCENARIO_POLICIES = ("least-connections", "static-rank", "static-rank-tuned", "warm-first", "faasrank", "clairvoyant")
@@ -25,7 +25,17 @@ _BEHIND = "never-behind"
 
 def titles(policies: Sequence[str]) -> list[str]:
     """The tables that a run with these policies will have."""
-    return ["short", "policies", "workloads", "scenarios", "kubernetes", "speed", "digests", *(f"seeds-{p}" for p in LEARNED if p in policies)]
+    return [
+        "short",
+        "policies",
+        "workloads",
+        "scenarios",
+        kube.TITLE,
+        "speed",
+        "digests",
+        lives.TITLE,
+        *(f"seeds-{p}" for p in LEARNED if p in policies),
+    ]
 
 
 def tables(result: Result) -> Tables:
@@ -37,9 +47,10 @@ def tables(result: Result) -> Tables:
         ("policies", _policies(figures)),
         ("workloads", _workloads(figures)),
         ("scenarios", _scenarios(figures)),
-        ("kubernetes", kube.table([row for row in result.summary if "history" in row])),
+        (kube.TITLE, kube.table([row for row in result.summary if "history" in row])),
         ("speed", _speed(result)),
         ("digests", [{"model": f"`{p}`", "sha256 of the weights": f"`{digest}`"} for p, digest in result.inputs["models"].items()]),
+        (lives.TITLE, lives.table(result.summary)),
         *((f"seeds-{policy}", _seeds(found)) for policy, found in training.items()),
     ]
 

@@ -104,10 +104,7 @@ def expire_listed(b: Belief, n: int, memory: FloatArray, keep_alive_s: float, t:
 @compiled
 def is_listed(b: Belief, n: int, f: int) -> bool:
     """Whether an idle instance of f is listed on node n."""
-    for s in range(b.listed[n]):
-        if b.function[n, s] == f:
-            return True
-    return False
+    return bool((b.function[n, : b.listed[n]] == f).any())
 
 
 @compiled

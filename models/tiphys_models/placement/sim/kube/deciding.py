@@ -27,7 +27,7 @@ _placement_costs = compiled(estimator.placement_costs)
 _saved_by_warmth = compiled(estimator.saved_by_warmth)
 _awaited_s = compiled(waiting.awaited_s)
 _least_share_left = compiled(learned_profiles.least_share_left)
-_warm_first = decide._warm_first  # noqa: SLF001 - the compiled form of the same kernel
+_warm_first = decide._warm_first
 
 
 class KubeRule(NamedTuple):
@@ -106,7 +106,7 @@ def outlook(
         cores, spare, b.idle_bytes[rows], value, warm, b.speed[rows], on, rests[here, 0].copy(), used[here], b.believed[f], memory[f]
     )
     left = np.bincount(on, (work * rests[:, 1])[here], len(rows)) / cores
-    return Outlook(warm * 1.0, costs, left, np.bincount(on, same[here] * 1.0, len(rows)), rests[same, 0].copy())
+    return Outlook(warm * 1.0, costs, left, np.bincount(on, same[here] * 1.0, len(rows)) * 1.0, rests[same, 0].copy())
 
 
 @compiled
@@ -153,9 +153,9 @@ def decide_one(
             scores = judge(seen, rule.scraped, rows, encode_seen(c, g, seen, rows, place, k, t, rule.scraped.inputs))
         else:
             scores = rule_scores(c, g, seen, rule.scraped, rows, k, t)
-        return rows[choose(scores, name_hash[rows], uid_hash[k], epsilon)]
+        return int(rows[choose(scores, name_hash[rows], uid_hash[k], epsilon)])
     if rule.kind <= MOST_ALLOCATED:
-        return rows[choose(kube_scores(c, g, seen, rule, rows, f), name_hash[rows], uid_hash[k], epsilon)]
+        return int(rows[choose(kube_scores(c, g, seen, rule, rows, f), name_hash[rows], uid_hash[k], epsilon)])
     least = rule.least_share if rule.least_share >= 0 else _least_share_left(b.learned)
     o = outlook(c, g, seen, b, rows, place, f, t, least)
     saved = _saved_by_warmth(b.believed[f])
@@ -183,4 +183,4 @@ def decide_one(
     held = not np.isnan(b.held_s[k])
     if o.warm[best] == 0 and bar > 0 and (not held or t - b.held_s[k] < rule.longest_s) and _awaited_s(o.same_rests_s, before) < bar:
         return NOT_YET
-    return rows[best]
+    return int(rows[best])

@@ -55,7 +55,7 @@ def see_ends(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, b: Belie
         else:
             seen.open_calls[kept] = k
             kept += 1
-    ended = kept < seen.open_count[0]
+    ended = bool(kept < seen.open_count[0])
     seen.open_count[0] = kept
     return ended
 
@@ -133,7 +133,7 @@ def run_pods(
         event_s = _NEVER
         for n in range(len(c.nodes) - 1):
             event_s = min(event_s, c.nodes[n].next_s)
-        t = min(min(take_s, show_s), min(min(arrive_s, look_s), event_s))
+        t = min(take_s, show_s, arrive_s, look_s, event_s)
         advance(c, g, t)
         look = see_ends(c, g, seen, b, t, core_seconds)
         if take_s <= t:

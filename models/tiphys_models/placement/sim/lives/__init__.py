@@ -1,0 +1,1 @@
+"""Long-lived pods on nodes that are opened when nothing fits and go when they are empty."""
