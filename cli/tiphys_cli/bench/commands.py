@@ -55,8 +55,14 @@ def placement(
     ] = None,
     model: Annotated[Path | None, typer.Option(help="card of the model to play as faasrank, instead of the shipped one")] = None,
     docs: Docs = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="only tune rule-6 for each world, on the train split")] = False,
 ) -> None:
     """Every placement policy on the same calls in the simulated FaaS cluster. Needs the extra `sim`."""
+    if calibrate:
+        from tiphys_models.placement.sim.kube.tuning import tuned_everywhere  # noqa: PLC0415 - numba, which few have
+
+        _echo(tuned_everywhere(Console(stderr=True).print))
+        return
 
     def make(seeds: tuple[int, ...]) -> Study[Any, Any]:
         from tiphys_models.placement.study.definition import MODELS, POLICIES, PlacementStudy  # noqa: PLC0415 - numba, which few have

@@ -180,7 +180,7 @@ class PlacementStudy(Study[Cell | KubeCell | LivesCell, Played]):
         return {
             "models": {name: network.card.sha256 for name, network in self._networks.items()},
             "default": kube.DEFAULT,
-            "rule-6": {world: list(weights) for world, weights in kube.tuned_weights().items()},
+            "rule-6": dict(kube.TUNED_WEIGHTS),
             "training": {name: _training(network) for name, network in self._networks.items()},
             "trace": None if trace is None else self._trace_facts(trace),
             "load": "CPU seconds over cores x length of the workload",

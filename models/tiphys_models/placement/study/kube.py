@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -33,6 +32,8 @@ from tiphys_models.placement.sim.kube.scenario import JUDGED, PRINTED, PROFILED,
 from tiphys_models.placement.sim.metrics import fullest_share, jain, stretch
 from tiphys_models.placement.sim.workloads import MULTI, make_workload
 
+TUNED_WEIGHTS: Mapping[str, list[float]] = constant("placement.rule-6")
+"""Weights of rule-6 by world, found on the training split."""
 ONE_SETTING = "rule-6-one-setting"
 RULES: tuple[KubePlayer, ...] = (KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, RULE_6, replace(RULE_6, name=ONE_SETTING), ESTIMATOR)
 TITLE = "kubernetes"
@@ -64,18 +65,14 @@ class KubeCell:
     policies: tuple[str, ...]
 
 
-@lru_cache(maxsize=1)
-def tuned_weights() -> Mapping[str, tuple[float, ...]]:
-    """The weights of rule-6 by world, found on the training split."""
-    return {world: tuple(weights) for world, weights in constant("placement.rule-6").items()}
-
-
 def player_of(name: str, others: Mapping[str, AnyPlayer], world: str) -> AnyPlayer:
     """Whoever plays under that name in a world; rule-6 has weights of its own there if it was tuned there."""
     found = next((player for player in RULES if player.name == name), None)
     if found is None:
         return others[name]
-    return replace(found, weights=tuned_weights()[world]) if name == _STRONGEST and world in tuned_weights() else found
+    if name == _STRONGEST and world in TUNED_WEIGHTS:
+        return replace(found, weights=tuple(TUNED_WEIGHTS[world]))
+    return found
 
 
 def digest() -> str:

@@ -1,12 +1,11 @@
 """The strongest cheap rule with the estimator's own inputs: six weights, tuned for each world on the training split.
 
-`python -m tiphys_models.placement.sim.kube.tuning` repeats the search that found `placement.rule-6` of `base/constants.json`.
+`tiphys bench placement --calibrate` repeats the search that found `placement.rule-6` of `base/constants.json`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -48,14 +47,10 @@ def tuned(scenario: KubeScenario, rounds: int = ROUNDS, tries: int = TRIES) -> t
     return best
 
 
-def main() -> None:
-    """Every world's weights on standard output, progress on standard error."""
-    value = {}
+def tuned_everywhere(tell: Callable[[str], None]) -> dict[str, tuple[float, ...]]:
+    """The weights of every world that is judged."""
+    found = {}
     for scenario in JUDGED:
-        ratio, value[scenario.name] = tuned(scenario)
-        sys.stderr.write(f"{scenario.name}: {ratio:.4f} of warm-first with {value[scenario.name]}\n")
-    sys.stdout.write(json.dumps(value) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        ratio, found[scenario.name] = tuned(scenario)
+        tell(f"{scenario.name}: {ratio:.4f} of warm-first with {found[scenario.name]}")
+    return found
