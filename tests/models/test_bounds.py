@@ -35,7 +35,7 @@ def test_finished_jobs_do_not_pile_up() -> None:
     assert filled.kept["functions"] == 100
     assert filled.evicted["functions"] == 19_900
     assert filled.kept["start-times"] == 10_000
-    assert len(filled.functions._profiles._rows) <= 256
+    assert len(filled.functions.profiles.rows) <= 256
     assert not filled.nodes.inflight.any()
 
 

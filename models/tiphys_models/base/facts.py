@@ -48,6 +48,15 @@ class PodFacts:
     images: tuple[str, ...]
     scheduled_s: float | None
     ready_s: float | None
+    started_s: float | None = None
+    """When its first container started, as far as shown."""
+    failed: bool = False
+    """Finished, and not as it should."""
+
+    @property
+    def computing_since_s(self) -> float | None:
+        """When its start was over: its main container runs, or at the latest when it was ready."""
+        return self.ready_s if self.started_s is None else self.started_s
 
     @property
     def in_flight(self) -> bool:
@@ -124,7 +133,19 @@ def pod_facts(pod: Mapping[str, Any]) -> PodFacts:
         images=tuple(image_name(c["image"]) for c in spec.get("containers") or () if c.get("image")),
         scheduled_s=times.get("PodScheduled"),
         ready_s=times.get("Ready"),
+        started_s=_started_s(spec, status),
+        failed=status.get("phase") == "Failed",
     )
+
+
+def _started_s(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
+    """When the first container started; statuses come in an order of their own."""
+    first = next((c.get("name") for c in spec.get("containers") or ()), None)
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == first:
+            state = container.get("state") or {}
+            return _time_s((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    return None
 
 
 def _time_s(text: str | None) -> float | None:

@@ -93,22 +93,23 @@ class CallTable:
         self._at_s = np.zeros(capacity)
         self._function = np.zeros(capacity, np.int64)
         self._warm = np.zeros(capacity, np.bool_)
+        self._cold = np.zeros(capacity, np.bool_)
         self._memory = np.zeros(capacity)
 
     def __len__(self) -> int:
         return len(self._uids)
 
-    def add(self, uid: str, node_row: int, at_s: float, function: int, warm: bool, memory_bytes: float) -> None:
+    def add(self, uid: str, node_row: int, at_s: float, function: int, warm: bool, memory_bytes: float, cold: bool) -> None:
         """A call was placed."""
         row = len(self._uids)
         if row == len(self._at_s):
-            for name in ("_node_row", "_at_s", "_function", "_warm", "_memory"):
+            for name in ("_node_row", "_at_s", "_function", "_warm", "_cold", "_memory"):
                 column = getattr(self, name)
                 setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
         self._row_of[uid] = row
         self._uids.append(uid)
         self._node_row[row], self._at_s[row], self._function[row] = node_row, at_s, function
-        self._warm[row], self._memory[row] = warm, memory_bytes
+        self._warm[row], self._cold[row], self._memory[row] = warm, cold, memory_bytes
 
     def remove(self, uid: str) -> None:
         """Remove a finished call; unknown calls are ignored."""
@@ -120,13 +121,18 @@ class CallTable:
             end = len(self._uids)
             self._uids[row] = last
             self._row_of[last] = row
-            for column in (self._node_row, self._at_s, self._function, self._warm, self._memory):
+            for column in (self._node_row, self._at_s, self._function, self._warm, self._cold, self._memory):
                 column[row] = column[end]
 
     def was_warm(self, uid: str) -> bool | None:
         """What was noted when the call was placed; None for a call nobody noted."""
         row = self._row_of.get(uid)
         return None if row is None else bool(self._warm[row])
+
+    def was_cold(self, uid: str) -> bool:
+        """Whether the books listed no idle instance when the call was placed."""
+        row = self._row_of.get(uid)
+        return row is None or bool(self._cold[row])
 
     def node_gone(self, node_row: int) -> None:
         """The row will be another node's."""
@@ -138,6 +144,11 @@ class CallTable:
         row = self._row_of.get(uid)
         if row is not None:
             self._node_row[row] = node_row
+
+    def placed(self) -> tuple[IntArray, FloatArray, IntArray, BoolArray]:
+        """Row of the node, time, function and whether it started cold, of every unfinished call; without copies."""
+        n = len(self)
+        return self._node_row[:n], self._at_s[:n], self._function[:n], self._cold[:n]
 
     def seen(
         self, now_s: float, rows: int, profiles: FloatArray, own_function: int, read_at_s: FloatArray, idle_memory_bytes: FloatArray

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tiphys_models.base.arrays import BoolArray, FloatArray, HashArray, IntArray
 from tiphys_models.placement.calls import OpenCalls
+
+if TYPE_CHECKING:
+    from tiphys_models.placement.beliefs import Believed
 
 CORES, MEMORY_CAPACITY, MEMORY_REQUESTED, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY = range(6)
 """Columns of `CandidateView.numbers` and of the table it is gathered from."""
@@ -82,6 +85,8 @@ class CandidateView:
     """Asked by policies that care how long a node stays; nothing is kept of lifetimes before the first of them asks."""
     now_s: float
     """The latest time that the state has heard of."""
+    believed: Callable[[], Believed]
+    """Idle instances by the books, learned profiles and what is open, put together on demand."""
 
     @property
     def known_nodes(self) -> int:

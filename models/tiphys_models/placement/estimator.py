@@ -18,23 +18,21 @@ HARM_SHARE = 0.5
 """Of what calls would lose if they were there as long as believed: they are believed to be there rather too long than too short."""
 
 
+def crowding(cores: FloatArray, open_row: IntArray, open_parallelism: FloatArray) -> FloatArray:
+    """float64[nodes]: how many times longer calls take on each node than alone; `open_row` is the node of each unfinished call."""
+    return np.maximum(np.bincount(open_row, open_parallelism, len(cores)) / cores, 1.0)
+
+
 def expected_rests(
-    cores: FloatArray,
-    open_row: IntArray,
-    open_age_s: FloatArray,
-    open_start_s: FloatArray,
-    open_run_s: FloatArray,
-    open_parallelism: FloatArray,
-    least_share: float,
+    open_crowding: FloatArray, open_age_s: FloatArray, open_start_s: FloatArray, open_run_s: FloatArray, least_share: float
 ) -> FloatArray:
     """float64[open calls, 2]: the seconds that each unfinished call has still to go, and that in shares of its expected time.
 
-    `open_row` is the node of each in `cores`; `open_start_s` and `open_run_s` are what start and run take on a node of its own. A call
+    `open_start_s` and `open_run_s` are what start and run take on a node of its own, `open_crowding` is the crowding of its node. A call
     that is overdue has `least_share` of its time still to go.
     """
-    stretch = np.maximum(np.bincount(open_row, open_parallelism, len(cores)) / cores, 1.0)
-    whole_s = np.maximum(open_start_s + open_run_s * stretch[open_row], _LEAST_S)
-    rest = np.empty((len(open_row), 2))
+    whole_s = np.maximum(open_start_s + open_run_s * open_crowding, _LEAST_S)
+    rest = np.empty((len(open_age_s), 2))
     rest[:, 0] = np.maximum(whole_s - open_age_s, least_share * whole_s)
     rest[:, 1] = rest[:, 0] / whole_s
     return rest
@@ -73,9 +71,3 @@ def placement_costs(
     costs[:, 2] = HARM_SHARE * np.bincount(open_row, overlap, nodes) * (after / before - 1.0)
     costs[:, 3] = np.where(warm, 0.0, idle_value_s * share)
     return costs
-
-
-def saved_by_warmth(profile: FloatArray) -> float:
-    """Seconds that an idle instance saves a call of its function."""
-    saved: float = profile[0] + max(profile[2] - profile[1], 0.0) / profile[3]
-    return saved

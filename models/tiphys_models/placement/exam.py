@@ -52,6 +52,9 @@ def cluster(nodes: int = 9, *, read: bool = True, busy: bool = True, cpu_milli: 
         if i % 5:  # some nodes stay empty
             state.bound(_pod(f"bound-{i}", _name(i % max(nodes // 2, 1)), _FUNCTION if i % 2 else "shop/other"), _NOW_S - 20 - i)
     if busy:
+        for i in range(4):  # a few calls have ended: their functions are known, their instances idle
+            state.bound(_pod(f"ran-{i}", _name(i % max(nodes, 1)), _FUNCTION), _NOW_S - 25)
+            state.ran(f"ran-{i}", _NOW_S - 22 + i)
         state.put_idle({_FUNCTION: {_name(0): 2.0, _name(nodes - 1): 1.0}}, _READ_AT_S)
         state.put_profiles({name: FunctionProfile(0.4, 1.9, 0.3, 0.9, 1.0) for name in (_FUNCTION, "shop/other")})
     if read:
@@ -118,7 +121,17 @@ def _trace(asked: Moment) -> bytes:
     view = asked.view
     arrays = (view.rows, view.node_readings, view.numbers, view.available_memory_bytes, view.idle_instances, asked.state.nodes.numbers)
     calls = view.calls()
-    further = (asked.state.nodes.readings, calls.at_s, calls.profiles, calls.idle_memory_bytes, calls.read_at_s)
+    b = view.believed()
+    further = (
+        asked.state.nodes.readings,
+        calls.at_s,
+        calls.profiles,
+        calls.idle_memory_bytes,
+        calls.read_at_s,
+        b.profiles,
+        b.warm,
+        b.speed,
+    )
     return b"|".join(np.ascontiguousarray(a).tobytes() for a in (*arrays, *further)) + repr((asked.request, asked.memory)).encode()
 
 

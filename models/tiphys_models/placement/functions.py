@@ -27,13 +27,14 @@ class Functions:
     Nothing points at the row of a function at rest: open calls are unfinished pods, and a view is used within its decision only.
     """
 
-    def __init__(self, most: int, gone: Callable[[str], None]) -> None:
-        """`gone` is called with the name of every function that is evicted."""
+    def __init__(self, most: int, gone: Callable[[str, int], None]) -> None:
+        """`gone` is called with the name and the row of every function that is evicted."""
         self.most, self._gone = most, gone
         self._known: dict[str, KnownFunction] = {}
         self._at_rest: dict[str, None] = {}
         self._free_rows: list[int] = []
-        self._profiles = Profiles()
+        self.profiles = Profiles()
+        """What runtimes report."""
         self.evicted = 0
         """How many were let go because there were too many."""
 
@@ -61,33 +62,33 @@ class Functions:
 
     def report(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What their calls are like, as runtimes reported it."""
-        self._profiles.report(profiles, self.most)
-        for name, profile in self._profiles.reported.items():
-            self._profiles.put(self._introduced(name).index, profile)
+        self.profiles.report(profiles, self.most)
+        for name, profile in self.profiles.reported.items():
+            self.profiles.put(self._introduced(name).index, profile)
         self._let_go()
 
     def profile_gap(self, name: str, *, contradicted: bool) -> ProfileGap | None:
         """Why calls of a function cannot be judged by its profile; None if they can."""
         known = self._known.get(name)
-        return self._profiles.gap(None if known is None else known.index, contradicted=contradicted)
+        return self.profiles.gap(None if known is None else known.index, contradicted=contradicted)
 
     def profile(self, name: str) -> FunctionProfile | None:
         """What was reported of it; None if nothing was."""
         known = self._known.get(name)
-        return None if known is None else self._profiles.of(known.index)
+        return None if known is None else self.profiles.of(known.index)
 
     def filled_profiles(self) -> FloatArray:
         """All rows, gaps filled with what is usual."""
-        return self._profiles.filled()
+        return self.profiles.filled()
 
     def _introduced(self, name: str) -> KnownFunction:
         found = self._known.get(name)
         if found is None:
             index = self._free_rows.pop() if self._free_rows else len(self._known)
             found = self._known[name] = KnownFunction(index)
-            self._profiles.make_room(index)
-            if (profile := self._profiles.reported.get(name)) is not None:  # it comes back: runtimes report only what changes
-                self._profiles.put(index, profile)
+            self.profiles.make_room(index)
+            if (profile := self.profiles.reported.get(name)) is not None:  # it comes back: runtimes report only what changes
+                self.profiles.put(index, profile)
             self._at_rest[name] = None
         return found
 
@@ -97,6 +98,6 @@ class Functions:
             del self._at_rest[name]
             row = self._known.pop(name).index
             self._free_rows.append(row)
-            self._profiles.clear(row)
-            self._gone(name)
+            self.profiles.clear(row)
+            self._gone(name, row)
             self.evicted += 1

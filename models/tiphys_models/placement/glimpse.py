@@ -21,6 +21,9 @@ class Glimpse(NamedTuple):
     inputs: FloatArray | None = None
     """What a model read that looks at more than these columns: a row each, in the order of `INPUT_NAMES`."""
 
+    estimate: FloatArray | None = None
+    """What a placement was expected to cost, in seconds: a row each, in the order of `estimator.PART_NAMES`."""
+
     def features(self) -> FloatArray:
         """float32[rows, 26] as the encoder gives them, or all that the model read."""
         if self.inputs is not None:

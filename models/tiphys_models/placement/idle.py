@@ -44,10 +44,14 @@ class IdleInstances:
         self.evicted = 0
         """Functions whose report was let go because there were too many."""
 
-    @property
-    def functions(self) -> int:
-        """How many have idle instances somewhere."""
+    def __len__(self) -> int:
+        """How many functions have idle instances somewhere."""
         return len(self._reported)
+
+    @property
+    def reported(self) -> Mapping[str, Mapping[int, float]]:
+        """function -> row -> instances as last reported, none of them zero."""
+        return self._reported
 
     def left(self, function: str, rows: IntArray) -> FloatArray:
         """Reported less taken, never below zero, of one function on these rows; NaN where nobody reports."""

@@ -121,6 +121,23 @@ def believe(row: FloatArray, prior: FloatArray, calls: float) -> FloatArray:
     return believed
 
 
+def believe_all(rows: FloatArray, priors: FloatArray, calls: FloatArray) -> FloatArray:
+    """The same for all functions at once."""
+    believed = np.empty((len(rows), 4))
+    believed[:, START_S] = (priors[:, START_S] * calls + rows[:, START_SUM]) / (calls + rows[:, STARTS])
+    cold = (priors[:, COLD_WORK] * calls + rows[:, COLD_SUM]) / (calls + rows[:, COLDS])
+    warm = (priors[:, WARM_WORK] * calls + rows[:, WARM_SUM]) / (calls + rows[:, WARMS])
+    believed[:, COLD_WORK] = cold
+    believed[:, WARM_WORK] = np.minimum(warm, cold)
+    believed[:, CORES_USED] = np.where(rows[:, PARALLELISM] > 0, rows[:, PARALLELISM], priors[:, CORES_USED])
+    return believed
+
+
+def saved_by_warmth(profile: FloatArray) -> float:
+    """Seconds that an idle instance saves a call of its function."""
+    return float(profile[0] + max(profile[2] - profile[1], 0.0) / profile[3])
+
+
 def least_share_left(rows: FloatArray) -> float:
     """How much of its expected time a call that is overdue has still to go, at the least.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from tiphys_models.base.facts import PodFacts
 
@@ -30,9 +32,34 @@ class Placement:
     """Milli-cores and bytes that its node's books hold for it: what it asks for, or all of the node where it asks for more."""
     passed: int = 0
     """Bins of lifetimes that it has been counted at risk in."""
+    started_s: float = math.nan
+    """When its main container started."""
 
     def is_for(self, facts: PodFacts) -> bool:
         """Whether a pod that was seen bound is exactly what this placement counts."""
         return (self.node, self.function, self.cpu_milli, self.memory_bytes, self.in_flight) == (
             facts.node, facts.function, facts.cpu_milli, facts.memory_bytes, facts.in_flight,
         )  # fmt: skip
+
+
+class Store(Protocol):
+    """Something of which a bounded number is kept."""
+
+    evicted: int
+    """How many were let go because there were too many."""
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """What somebody has seen of a call that ran to its end, beyond the end itself; NaN and None where nobody has."""
+
+    start_s: float = math.nan
+    """From the placement until it computed."""
+    core_seconds: float = math.nan
+    """Processor time of the run, the start not counted."""
+    cold: bool | None = None
+
+
+UNSEEN = CallEnd()

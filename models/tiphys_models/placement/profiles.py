@@ -28,6 +28,8 @@ class Profiles:
     def __init__(self) -> None:
         self._rows = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
         self._filled: FloatArray | None = None
+        self.version = 0
+        """Changes with what any row says."""
         self.reported: dict[str, FunctionProfile] = {}
         """Reported profiles by function, also of functions that have no row now: a row may come back."""
 
@@ -48,12 +50,15 @@ class Profiles:
 
     def clear(self, row: int) -> None:
         """The row is nobody's."""
+        self.version += not math.isnan(self._rows[row, 0])
         self._rows[row] = math.nan
         self._filled = None
 
     def put(self, row: int, profile: FunctionProfile) -> None:
         """Store the reported profile of the function of that row."""
-        self._rows[row] = profile.as_row()
+        said = profile.as_row()
+        self.version += tuple(self._rows[row].tolist()) != said
+        self._rows[row] = said
         self._filled = None
 
     def gap(self, row: int | None, *, contradicted: bool) -> ProfileGap | None:
@@ -69,6 +74,11 @@ class Profiles:
         """None if nothing was reported."""
         found = self._rows[row]
         return None if np.isnan(found).any() else FunctionProfile(*found.tolist())
+
+    @property
+    def rows(self) -> FloatArray:
+        """All rows, NaN where nothing was reported: look, do not keep."""
+        return self._rows
 
     def filled(self) -> FloatArray:
         """All rows, gaps filled with what is usual."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.placement.candidates import CandidateView, PlacementMemory
+from tiphys_models.placement.waiting import NotYet
 
 
 class PlacementPolicy(Protocol):
@@ -37,3 +38,21 @@ class PlacementPolicy(Protocol):
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """One score a candidate, in the order of `view.rows`."""
         ...
+
+
+class PatientPolicy(PlacementPolicy, Protocol):
+    """A policy that may find that waiting is better than any node now.
+
+    Whoever asks keeps those who wait in the order in which they came, asks again when a call has ended, when readings come and every
+    `waiting.LOOK_AGAIN_S`, and asks nobody to wait who has waited for `waiting.LONGEST_S`: the bound is the asker's, not the policy's.
+    """
+
+    def not_yet(self, view: CandidateView, scores: FloatArray, best: int, before: int) -> NotYet | None:
+        """Whether the call had better wait than go to the candidate `best`, the first by these scores of `score` for the same view;
+        `before` calls of its function wait in front of it, each for an instance of its own. None: it goes now."""
+        ...
+
+
+def patient(policy: PlacementPolicy) -> PatientPolicy | None:
+    """The policy, if it is one that may wait."""
+    return cast("PatientPolicy", policy) if callable(getattr(policy, "not_yet", None)) else None

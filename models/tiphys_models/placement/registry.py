@@ -37,11 +37,16 @@ class PolicyName(StrEnum):
     STATIC_RANK = "static-rank"
     WARM_FIRST = "warm-first"
     FAASRANK = "faasrank"
+    WARM_FIRST_BOOKS = "warm-first-books"
+    WARM_FIRST_WAITS = "warm-first-waits"
+    RULE_6 = "rule-6"
+    ESTIMATOR = "estimator"
     MOST_ALLOCATED = "most-allocated"
     LIFETIMES = "lifetimes"
 
 
 _RULES = "tiphys_models.placement.rules"
+_PATIENT = "tiphys_models.placement.patient"
 REGISTRY: Registry[Callable[..., Any]] = Registry(
     "placement-policy",
     GROUP,
@@ -53,6 +58,10 @@ REGISTRY: Registry[Callable[..., Any]] = Registry(
         Entry(PolicyName.STATIC_RANK, f"{_RULES}:StaticRank"),
         Entry(PolicyName.WARM_FIRST, f"{_RULES}:WarmFirst"),
         Entry(PolicyName.FAASRANK, "tiphys_models.placement.faasrank:FaaSRank", learned=True, model="faasrank"),
+        Entry(PolicyName.WARM_FIRST_BOOKS, f"{_PATIENT}:WarmFirstBooks"),
+        Entry(PolicyName.WARM_FIRST_WAITS, f"{_PATIENT}:WarmFirstWaits"),
+        Entry(PolicyName.RULE_6, f"{_PATIENT}:Rule6"),
+        Entry(PolicyName.ESTIMATOR, f"{_PATIENT}:Estimator"),
         Entry(PolicyName.MOST_ALLOCATED, f"{_RULES}:MostAllocated"),
         Entry(PolicyName.LIFETIMES, f"{_RULES}:Lifetimes"),
     ),

@@ -18,6 +18,7 @@ import numpy as np
 
 from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.base.facts import NodeFacts, PodFacts
+from tiphys_models.placement.beliefs import Beliefs
 from tiphys_models.placement.calls import CallTable, FunctionProfile, OpenCalls
 from tiphys_models.placement.candidates import MEMORY_CAPACITY, MEMORY_REQUESTED, CandidateView, PlacementMemory, PlacementRequest
 from tiphys_models.placement.functions import MOST_FUNCTIONS, Functions
@@ -25,7 +26,7 @@ from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.images import MOST_IMAGES
 from tiphys_models.placement.lives import NodeLives
-from tiphys_models.placement.placed import Placement, amounts
+from tiphys_models.placement.placed import UNSEEN, CallEnd, Placement, Store, amounts
 from tiphys_models.placement.profiles import ProfileGap
 from tiphys_models.placement.runs import RunTimes
 from tiphys_models.placement.starts import StartTimes
@@ -42,6 +43,8 @@ class StateLimits:
     """Older node readings count as missing."""
     max_idle_age_s: float = 60.0
     """Older reports of idle instances count as missing."""
+    keep_alive_s: float = 600.0
+    """How long the books take an instance for idle after its last call; zero: not at all."""
     most_functions: int = MOST_FUNCTIONS
     """Functions without an unfinished pod that are kept, and functions with idle instances; beyond, the least recently used go."""
     most_images: int = MOST_IMAGES
@@ -64,9 +67,14 @@ class PlacementState:
         self._idle = IdleInstances(self.nodes, self.limits.most_functions)
         self._idle_reported = False
         self._calls = CallTable()
-        self.functions = Functions(self.limits.most_functions, self._idle.forget)
+        self.functions = Functions(self.limits.most_functions, self._forget)
+        self.beliefs = Beliefs(self.nodes, self.functions, self._calls, self.limits.keep_alive_s)
         self._runs = RunTimes()
         self._lives = NodeLives(self.nodes, self._on_node, self.limits.most_functions)
+        self._stores: Mapping[str, Store] = {
+            "functions": self.functions, "images": self.nodes.images, "idle-functions": self._idle, "start-times": self._starts,
+            "lifetimes": self._lives,
+        }  # fmt: skip
         self._now_s = -math.inf
 
     # ---- what was seen -------------------------------------------------------------------------------------------
@@ -83,6 +91,7 @@ class PlacementState:
         if new:
             row = self.nodes.row_of[facts.name]
             self._idle.forget_row(row)
+            self.beliefs.forget_row(row)
             self._lives.renewed(facts.name)
             for placement in self._on_node.get(facts.name, {}).values():  # pods that were seen before their node
                 self._count(placement, +1)
@@ -93,15 +102,18 @@ class PlacementState:
         row = self.nodes.drop(name)
         if row != UNKNOWN:
             self._calls.node_gone(row)
+            self.beliefs.forget_row(row)
         self._oversize.pop(name, None)
         self._schedulable.discard(name)
 
     def put_pod(self, facts: PodFacts, now_s: float) -> None:
         """A pod as the API server shows it: unbound, bound or finished."""
         if facts.finished:
-            self.ran(facts.uid, now_s)
+            (self.finished(facts.uid) if facts.failed else self.ran(facts.uid, now_s))
         elif facts.node:
             self.bound(facts, now_s)
+            if (placement := self._placements.get(facts.uid)) is not None and (started_s := facts.computing_since_s) is not None:
+                placement.started_s = started_s
         self._starts.learn(facts)
 
     def bound(self, facts: PodFacts, now_s: float) -> None:
@@ -115,6 +127,7 @@ class PlacementState:
             return
         if known is not None and known.is_for(facts):  # the reservation was right: nothing a policy reads has changed
             del self._reserved[facts.uid]
+            self.beliefs.books.settled(facts.uid)
             known.expires_s = math.inf
             return
         # a reservation knows better than the one-second resolution of the condition when the decision fell
@@ -123,16 +136,10 @@ class PlacementState:
         self.finished(facts.uid)
         self._place(
             Placement(
-                facts.uid,
-                facts.node,
-                facts.function,
-                *amounts(facts.cpu_milli, facts.memory_bytes),
-                facts.in_flight,
-                at_s,
-                math.inf,
+                facts.uid, facts.node, facts.function, *amounts(facts.cpu_milli, facts.memory_bytes), facts.in_flight, at_s, math.inf
             ),
             warm,
-        )
+        )  # fmt: skip
 
     def decided(self, request: PlacementRequest, node: str, now_s: float) -> None:
         """A policy said where; until the bind is seen this is a reservation. A pod asked again moves its reservation."""
@@ -144,27 +151,22 @@ class PlacementState:
         self._reserved[request.uid] = expires_s
         self._place(
             Placement(
-                request.uid,
-                node,
-                request.function,
-                request.cpu_milli,
-                request.memory_bytes,
-                bool(request.function),
-                now_s,
-                expires_s,
+                request.uid, node, request.function, request.cpu_milli, request.memory_bytes, bool(request.function), now_s, expires_s
             )
-        )
+        )  # fmt: skip
 
-    def ran(self, uid: str, now_s: float) -> None:
-        """A pod, or call, ran on its node to its end, which is now; how long it took is remembered of its function."""
+    def ran(self, uid: str, now_s: float, end: CallEnd = UNSEEN) -> None:
+        """A pod, or call, ran on its node to its end, which is now; what it was like is remembered of its function."""
         placement = self._placements.get(uid)
         if placement is not None and placement.in_flight and uid not in self._reserved:
             self._runs.learn(placement.function, now_s - placement.at_s, self.profile(placement.function))
+            self.beliefs.ended(placement, now_s, end)
         self.finished(uid)
 
     def finished(self, uid: str) -> None:
         """A pod is done, deleted, or its reservation is withdrawn."""
-        reserved = self._reserved.pop(uid, None) is not None
+        if reserved := self._reserved.pop(uid, None) is not None:
+            self.beliefs.books.undo(uid)
         placement = self._placements.pop(uid, None)
         if placement is None:
             return
@@ -239,11 +241,12 @@ class PlacementState:
             times = np.full(len(reporting), read_at_s)
         rows = self.nodes.rows(reporting)
         known = rows != UNKNOWN
-        rows, times = rows[known], times[known]
+        reporting, rows, times = [node for node, there in zip(reporting, known, strict=True) if there], rows[known], times[known]
         if not len(rows) and not self._idle_reported:
             return  # nobody reports and nobody did: nothing to tell apart
-        self._idle_reported = bool(len(rows)) or self._idle.functions > 0
-        self._idle.report(counts, [node for node, there in zip(reporting, known, strict=True) if there], rows, times)
+        self._idle_reported = bool(len(rows)) or len(self._idle) > 0
+        self._idle.report(counts, reporting, rows, times)
+        self.beliefs.books.report(self._idle.reported, rows, times)
         self.nodes.touch_all()
 
     def put_profiles(self, profiles: Mapping[str, FunctionProfile]) -> None:
@@ -277,9 +280,14 @@ class PlacementState:
             idle_instances=self._idle.left(request.function, rows),
             init_time_s=self.init_time_s(request.function),
             calls=partial(self._open_calls, -1 if function is None else function.index, rows),
+            believed=partial(self.beliefs.shown, request.function, rows, self._now_s),
             lives=self._lives,
             now_s=self._now_s,
         )
+
+    def _forget(self, function: str, row: int) -> None:
+        self._idle.forget(function)
+        self.beliefs.forget(function, row)
 
     def _open_calls(self, own_function: int, rows: IntArray) -> OpenCalls:
         return self._calls.seen(
@@ -351,7 +359,8 @@ class PlacementState:
             if warm is None:
                 warm = self._idle.can_take(placement.function, row)
             memory_bytes = placement.memory_bytes if row == UNKNOWN else placement.booked[1]
-            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, memory_bytes)
+            cold = self.beliefs.placed(placement, row, memory_bytes)
+            self._calls.add(placement.uid, row, placement.at_s, function.index, warm, memory_bytes, cold)
             self._idle.placed(placement.function, placement.uid, placement.node, row, placement.at_s, memory_bytes)
 
     def _count(self, placement: Placement, sign: int) -> None:
@@ -379,21 +388,9 @@ class PlacementState:
     @property
     def kept(self) -> dict[str, int]:
         """How many entries each bounded store holds."""
-        return {
-            "functions": len(self.functions),
-            "images": len(self.nodes.images),
-            "idle-functions": self._idle.functions,
-            "start-times": len(self._starts),
-            "lifetimes": len(self._lives),
-        }
+        return {name: len(store) for name, store in self._stores.items()}
 
     @property
     def evicted(self) -> dict[str, int]:
         """How many each has let go because it was full."""
-        return {
-            "functions": self.functions.evicted,
-            "images": self.nodes.images.evicted,
-            "idle-functions": self._idle.evicted,
-            "start-times": self._starts.evicted,
-            "lifetimes": self._lives.evicted,
-        }
+        return {name: store.evicted for name, store in self._stores.items()}

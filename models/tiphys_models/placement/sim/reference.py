@@ -15,9 +15,10 @@ import numpy as np
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.facts import NodeFacts, PodFacts
 from tiphys_models.placement.calls import FunctionProfile
-from tiphys_models.placement.candidates import PlacementRequest
+from tiphys_models.placement.candidates import CandidateView, PlacementRequest
 from tiphys_models.placement.faasrank import FaaSRank
-from tiphys_models.placement.protocol import PlacementPolicy
+from tiphys_models.placement.placed import CallEnd
+from tiphys_models.placement.protocol import PlacementPolicy, patient
 from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.rules import Hashing, WarmFirst
 from tiphys_models.placement.schema import COLUMN, NODE_READINGS
@@ -28,6 +29,7 @@ from tiphys_models.placement.sim.observe import CPU_TICK_S, LOAD_TICK
 from tiphys_models.placement.sim.scenario import FaasScenario, profiled_functions
 from tiphys_models.placement.sim.workloads import CallWorkload, namespace_of, uid_of
 from tiphys_models.placement.state import PlacementState, StateLimits
+from tiphys_models.placement.waiting import LONGEST_S, LOOK_AGAIN_S
 
 
 @dataclass(slots=True)
@@ -56,22 +58,36 @@ class Reference:
     one, calls without a candidate wait until there is one, and completions are seen at once; only readings are sampled.
     """
 
-    def __init__(self, workload: CallWorkload, policy: PlacementPolicy, scenario: FaasScenario, *, kubernetes: bool = False) -> None:
+    def __init__(
+        self,
+        workload: CallWorkload,
+        policy: PlacementPolicy,
+        scenario: FaasScenario,
+        *,
+        kubernetes: bool = False,
+        core_seconds: bool = True,
+    ) -> None:
         self.workload, self.policy, self.scenario, self.kubernetes = workload, policy, scenario, kubernetes
+        self.core_seconds = core_seconds
+        """Whether the processor time of a call is seen when it ends."""
         self.fallback = WarmFirst()
         self.models = [_with_start_cost(function, scenario.start_cost) for function in FUNCTIONS]
         sizes = zip(scenario.cores(), scenario.capacity_bytes(), strict=True)
         self.now_s = 0.0
         self.nodes = [self._empty(node_name(i), float(cores), float(memory)) for i, (cores, memory) in enumerate(sizes)]
-        self.state = PlacementState(StateLimits(reservation_ttl_s=math.inf))
+        keep_alive_s = scenario.keep_alive_s if scenario.reuse else 0.0
+        self.state = PlacementState(StateLimits(reservation_ttl_s=math.inf, keep_alive_s=keep_alive_s))
         self.namespace = namespace_of(workload.name, workload.split, workload.seed)
         self.functions = [f"{self.namespace}/{f.name}" for f in FUNCTIONS]
         calls = len(workload)
         self.node_of = np.full(calls, -1, np.int64)
+        self.placed_s, self.ready_s = np.full(calls, np.nan), np.full(calls, np.nan)
         self.start_s, self.finish_s = np.full(calls, np.nan), np.full(calls, np.nan)
+        self.held_s = np.full(calls, np.nan)  # when it was first told "not yet"
         self.cold = np.zeros(calls, np.bool_)
+        self.told_to_wait = False  # whether that was the answer to the last question
         self.unseen: list[int] = []  # finished, and nobody has said so yet
-        self.waiting: list[int] = []  # for a candidate
+        self.waiting: list[int] = []  # for a candidate, or for an instance
 
     def run(self) -> CallRecords:
         """Start to last completion."""
@@ -79,23 +95,22 @@ class Reference:
             self.state.put_node(self._node_facts(node))
         self._introduce_functions()
         self._publish(self._sample())
+        (self._run_pods if self.kubernetes else self._run_calls)()
+        return CallRecords(self.workload.arrival_s, self.workload.function, self.node_of, self.start_s, self.finish_s, self.cold)
+
+    def _run_calls(self) -> None:
         samples: list[_Sample] = []
         arrivals = list(range(len(self.workload)))
         events = sorted(self.scenario.events, key=lambda e: e.at_s)
         taken = 1
-        while arrivals or events or self.waiting:
+        while arrivals or events:
             take_s = taken * self.scenario.period_s
             show_s = samples[0].at_s + self.scenario.delay_s if samples else math.inf
             arrive_s = self.workload.arrival_s[arrivals[0]] if arrivals else math.inf
             event_s = events[0].at_s if events else math.inf
-            change_s = min(node.invoker.next_event_s() for node in self._alive()) if self.waiting else math.inf
-            until = min(take_s, show_s, arrive_s, event_s, change_s)
+            until = min(take_s, show_s, arrive_s, event_s)
             self._advance(until)
-            if change_s <= until:
-                again, self.waiting = self.waiting, []
-                for k in again:
-                    self._place(k)
-            elif take_s <= until:
+            if take_s <= until:
                 samples.append(self._sample())
                 taken += 1
             elif show_s <= until:
@@ -106,7 +121,49 @@ class Reference:
             else:
                 self._place(arrivals.pop(0))
         self._advance(math.inf)
-        return CallRecords(self.workload.arrival_s, self.workload.function, self.node_of, self.start_s, self.finish_s, self.cold)
+
+    def _run_pods(self) -> None:
+        """Ends are seen at once; whoever waits is asked again at ends, at readings and by a clock."""
+        samples: list[_Sample] = []
+        arrivals = list(range(len(self.workload)))
+        taken, looked_s = 1, -math.inf
+        while arrivals or self.waiting or any(node.invoker.unfinished for node in self.nodes):
+            take_s = taken * self.scenario.period_s
+            show_s = samples[0].at_s + self.scenario.delay_s if samples else math.inf
+            arrive_s = self.workload.arrival_s[arrivals[0]] if arrivals else math.inf
+            look_s = looked_s + LOOK_AGAIN_S if self.waiting else math.inf
+            change_s = min(node.invoker.next_event_s() for node in self.nodes)
+            until = min(take_s, show_s, arrive_s, look_s, change_s)
+            self._advance(until)
+            look = look_s <= until or self._tell_finished(until)
+            if take_s <= until:
+                samples.append(self._sample())
+                taken += 1
+            if samples and samples[0].at_s + self.scenario.delay_s <= until:
+                self._publish(samples.pop(0))
+                look = True
+            if self.waiting and look:
+                self._look()
+                looked_s = until
+            if arrive_s <= until:
+                k = arrivals.pop(0)
+                before = [i for i in self._same(k, self.waiting) if not math.isnan(self.held_s[i])]
+                if not self._place(k, len(before)):
+                    looked_s = looked_s if self.waiting else until
+                    self.waiting.append(k)
+
+    def _look(self) -> None:
+        """Everybody who waits is asked again, oldest first."""
+        queue, self.waiting = self.waiting, []
+        held: list[int] = []
+        for k in queue:
+            if not self._place(k, len(self._same(k, held))):
+                self.waiting.append(k)
+                if self.told_to_wait:
+                    held.append(k)
+
+    def _same(self, k: int, others: list[int]) -> list[int]:
+        return [i for i in others if self.workload.function[i] == self.workload.function[k]]
 
     # ---- what policies see --------------------------------------------------------------------------------------------
 
@@ -157,20 +214,25 @@ class Reference:
         self.state.put_readings(sample.names, sample.readings, np.full(len(sample.names), sample.at_s))
         self._tell_finished(sample.at_s)
 
-    def _tell_finished(self, until_s: float) -> None:
-        for k in [k for k in self.unseen if self.finish_s[k] <= until_s]:
-            self.state.ran(uid_of(k), float(self.finish_s[k]))
+    def _tell_finished(self, until_s: float) -> bool:
+        """Whether there was anything to tell."""
+        told = [k for k in self.unseen if self.finish_s[k] <= until_s]
+        for k in told:
+            model = self.models[int(self.workload.function[k])]
+            work = (model.cold_work_core_s if self.cold[k] else model.warm_work_core_s) * float(self.workload.noise[k])
+            end = CallEnd(float(self.ready_s[k] - self.placed_s[k]), work if self.core_seconds else math.nan)
+            self.state.ran(uid_of(k), float(self.finish_s[k]), end)
             self.unseen.remove(k)
+        return bool(told)
 
-    def _place(self, k: int) -> None:
+    def _place(self, k: int, before: int = 0) -> bool:
+        """Whether the call has gone to a node; `before` calls of its function wait for an instance in front of it."""
         function = int(self.workload.function[k])
         name, memory, state = self.functions[function], self._memory(k), self.state
-        if self.kubernetes:
-            self._tell_finished(self.now_s)
+        self.told_to_wait = False
         nodes = [n for n in self._alive() if not self.kubernetes or self._asked_for(n) + memory <= n.capacity]
         if not nodes:
-            self.waiting.append(k)
-            return
+            return False
         request = PlacementRequest(uid_of(k), self.namespace, name, 0, int(memory))
         rows = state.nodes.rows([n.name for n in nodes])
         state.tick(self.now_s)
@@ -181,13 +243,26 @@ class Reference:
         policy = self._judge(name)
         scores = policy.score(view, state.memory())
         best = order(scores, tie_breakers(request.uid, view.name_hash), policy.epsilon)[0]
+        if self.kubernetes and self._not_yet(k, policy, view, scores, int(best), before):
+            return False
         node = nodes[int(best)]
         state.decided(request, node.name, self.now_s)
         state.bound(
             PodFacts(request.uid, self.namespace, "", name, node.name, "tiphys", 0, int(memory), False, False, (), None, None), self.now_s
         )
         self.node_of[k] = self.nodes.index(node)
+        self.placed_s[k] = self.now_s
         self._note(node.invoker.submit(str(k), self.models[function], self.now_s, float(self.workload.noise[k])))
+        return True
+
+    def _not_yet(self, k: int, policy: PlacementPolicy, view: CandidateView, scores: FloatArray, best: int, before: int) -> bool:
+        able = patient(policy)
+        if able is None or self.now_s - self.held_s[k] >= LONGEST_S:
+            return False
+        self.told_to_wait = able.not_yet(view, scores, best, before) is not None
+        if self.told_to_wait and math.isnan(self.held_s[k]):
+            self.held_s[k] = self.now_s
+        return self.told_to_wait
 
     def _judge(self, function: str) -> PlacementPolicy:
         """The policy, or the fallback where the extender would turn to it."""
@@ -223,7 +298,9 @@ class Reference:
         for event in events:
             k = int(event.call)
             self.start_s[k], self.cold[k] = event.begun_s, event.cold
-            if event.step is CallStep.DONE:
+            if event.step is CallStep.READY:
+                self.ready_s[k] = event.at_s
+            else:
                 self.finish_s[k] = event.at_s
                 self.unseen.append(k)
 

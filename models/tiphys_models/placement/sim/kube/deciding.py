@@ -22,9 +22,10 @@ _POD_MILLI = 100.0
 """What kube-scheduler's scores take for a pod that asks for no processor."""
 NOT_YET, NOWHERE = -1, -2
 
+_crowding = compiled(estimator.crowding)
 _expected_rests = compiled(estimator.expected_rests)
 _placement_costs = compiled(estimator.placement_costs)
-_saved_by_warmth = compiled(estimator.saved_by_warmth)
+_saved_by_warmth = compiled(learned_profiles.saved_by_warmth)
 _awaited_s = compiled(waiting.awaited_s)
 _least_share_left = compiled(learned_profiles.least_share_left)
 _warm_first = decide._warm_first
@@ -87,7 +88,7 @@ def outlook(
         run[i] = work[i] / profile[3] / speed
         used[i] = profile[3]
         same[i] = of == f
-    rests = _expected_rests(c.nodes.cores[:nodes].copy(), row, age, start, run, used, least)
+    rests = _expected_rests(_crowding(c.nodes.cores[:nodes].copy(), row, used)[row], age, start, run, least)
     here = np.empty(count, np.bool_)
     for i in range(count):
         here[i] = place[row[i]] >= 0

@@ -9,6 +9,7 @@ import numpy as np
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.placement.calls import filled
 from tiphys_models.placement.learned_profiles import DECLARED_CALLS, NOTHING_KNOWN, TYPICAL_CALLS
+from tiphys_models.placement.patient import EPSILON, RULE_6_WEIGHTS, WAITS_WEIGHTS
 from tiphys_models.placement.rules import WarmFirst
 from tiphys_models.placement.sim.cluster import SimulatedFleet, new_cluster
 from tiphys_models.placement.sim.episode import CallRecords, Player, compile_rule, name_hashes, records_of
@@ -21,8 +22,6 @@ from tiphys_models.placement.sim.observe import new_seen
 from tiphys_models.placement.sim.scenario import make_fleet, profiled_functions
 from tiphys_models.placement.sim.workloads import CallWorkload, make_workload
 from tiphys_models.placement.waiting import LONGEST_S, LOOK_AGAIN_S
-
-_EPSILON = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ class KubePlayer:
 KUBE_DEFAULT = KubePlayer("kube-default", deciding.KUBE_DEFAULT)
 MOST_ALLOCATED = KubePlayer("most-allocated", deciding.MOST_ALLOCATED)
 BOOKS = KubePlayer("warm-first-books", deciding.BOOKS)
-WAITS = KubePlayer("warm-first-waits", deciding.WAITS, (0.88, 0.22))
-RULE_6 = KubePlayer("rule-6", deciding.LINEAR_WAITS, (-0.20, -0.35, -0.80, -0.97, 0.79, 0.45))
+WAITS = KubePlayer("warm-first-waits", deciding.WAITS, WAITS_WEIGHTS)
+RULE_6 = KubePlayer("rule-6", deciding.LINEAR_WAITS, RULE_6_WEIGHTS)
 ESTIMATOR = KubePlayer("estimator", deciding.ESTIMATOR)
 AnyPlayer = Player | KubePlayer
 
@@ -61,7 +60,7 @@ class KubeRecords:
 def compile_kube(player: AnyPlayer, workload: CallWorkload, nodes: int) -> KubeRule:
     """The policy as compiled code reads it."""
     if isinstance(player, KubePlayer):
-        epsilon = 0.5 if player.kind in (deciding.KUBE_DEFAULT, deciding.MOST_ALLOCATED) else _EPSILON
+        epsilon = 0.5 if player.kind in (deciding.KUBE_DEFAULT, deciding.MOST_ALLOCATED) else EPSILON
         weights = np.array(player.weights, np.float64)
         scraped = compile_rule(WarmFirst(), workload, nodes)
         return KubeRule(player.kind, epsilon, weights, player.longest_s, player.guarded, player.least_share, scraped)

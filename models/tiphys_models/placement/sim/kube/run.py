@@ -38,10 +38,10 @@ def end_of(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, b: Belief,
         seen.idle[f, n] = max(seen.reported[f, n] - seen.taken[f, n], 0.0)
     if g.reuse:
         give_back(b, n, f, g.functions.memory, t)
-    cold = c.calls[k].cold
     ready_s = c.calls[k].ready_s
-    work = (g.functions[f].cold_work if cold else g.functions[f].warm_work) * g.noise[k] / c.nodes[n].speed
-    learn_call(b, n, f, cold, ready_s - seen.placed_s[k], t - ready_s, work, core_seconds)
+    work = (g.functions[f].cold_work if c.calls[k].cold else g.functions[f].warm_work) * g.noise[k] / c.nodes[n].speed
+    # nobody tells whether it was cold: it was if the books listed no instance
+    learn_call(b, n, f, b.cold[k], ready_s - seen.placed_s[k], t - ready_s, work, core_seconds)
 
 
 @compiled
@@ -57,7 +57,7 @@ def see_ends(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, b: Belie
             kept += 1
     ended = bool(kept < seen.open_count[0])
     seen.open_count[0] = kept
-    return ended
+    return bool(ended)
 
 
 @compiled
