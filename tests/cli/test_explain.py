@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tiphys_cli.support.explain import explanation, never_asked, profile_line, top_scores
+from tiphys_cli.support.explain import estimate_rows, explanation, never_asked, profile_line, top_scores
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 
 
@@ -108,3 +108,13 @@ def test_the_json_has_everything_the_text_is_made_of() -> None:
     made = explanation("ns", "p", pod(), record(), "here", "tiphys").as_json()
     assert made.keys() == {"namespace", "pod", "node", "headline", "because", "extender", "decision"}
     assert made["node"] == "n1"
+
+
+def test_an_estimate_is_shown_in_seconds_with_its_sum() -> None:
+    parts = {"start": 1.5, "run": 0.25, "harm": 0.125, "eviction": 0.0}
+    assert estimate_rows({"n1": parts}) == [("n1", "1.500 s", "0.250 s", "0.125 s", "0.000 s", "1.875 s")]
+
+
+def test_a_wait_that_would_have_paid_is_told() -> None:
+    found = explanation("ns", "p", pod(), record(wait={"seconds": 0.4, "saves": 2.125}), "here", "tiphys")
+    assert any("a warm instance in 0.40 s, and the pod done 2.12 s sooner" in sentence for sentence in found.because)

@@ -55,7 +55,7 @@ async def test_metrics_start_at_zero_with_every_known_label_and_stay_few() -> No
     assert fallback == {str(reason) for reason in FallbackReason}
     for name in (
         "requests_total", "request_duration_seconds_bucket", "answers_total", "bad_requests_total", "policy_answers_total",
-        "candidates_bucket", "score_stddev_bucket", "unknown_nodes_total", "reservations", "reservations_expired_total", "choices_total",
+        "candidates_bucket", "score_stddev_bucket", "unknown_nodes_total", "reservations", "reservations_expired_total", "would_wait_total", "choices_total",
         "busiest_node_share", "cache_synced", "cache_objects", "last_event_timestamp_seconds", "watch_errors_total",
         "readings_timestamp_seconds", "readings_coverage_ratio", "readings_errors_total", "invalid_readings_total",
         "model_load_failures_total", "decision_log_dropped_total", "enabled", "routes", "invalid_policies",

@@ -152,6 +152,11 @@ def _because(node: str, record: Mapping[str, Any]) -> list[str]:
             f"{would} got 10, but the pod is on {node}: another scoring plugin outvoted the answer (weight below 121), the node was "
             f"turned down at the bind, or the answer came too late for the scheduler."
         )
+    if wait := record.get("wait"):
+        because.append(
+            f"Waiting was expected to pay: a warm instance in {wait['seconds']:.2f} s, and the pod done {wait['saves']:.2f} s sooner. "
+            f"kube-scheduler cannot be told to wait."
+        )
     if (attempts := len(record.get("attempts") or ())) > 1:
         because.append(f"The scheduler asked {attempts} times: earlier attempts ended without a bind.")
     return because
@@ -161,6 +166,11 @@ def profile_line(function: str, profile: Mapping[str, float]) -> str:
     """What the runtime reports of the function, as policies that look at what is still to do read it."""
     warm_s, cold_s = profile["warm_seconds"], profile["cold_seconds"]
     return f"A call of {function} alone takes {warm_s:.3g} s warm and {cold_s:.3g} s cold, on up to {profile['parallelism']:g} cores."
+
+
+def estimate_rows(estimate: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """Seconds by node: each part, and their sum."""
+    return [(node, *(f"{seconds:.3f} s" for seconds in (*parts.values(), sum(parts.values())))) for node, parts in estimate.items()]
 
 
 def top_scores(record: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:

@@ -33,6 +33,7 @@ from tiphys_cli.support.targets import RESOURCE_OF, Target, parse_target
 from tiphys_models.api.base import GROUP, VERSION
 from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 from tiphys_models.base.errors import InvalidInput, Unavailable
+from tiphys_models.placement.estimator import PART_NAMES
 
 _FEATURE_NODES = 3
 _NOT_FOUND = 404
@@ -211,6 +212,8 @@ def _show_pod(found: explaining.Explanation, top: int) -> None:
     if scores:
         rows = [(str(s["node"]), str(s["score"]), "unknown" if s.get("raw") is None else f"{s['raw']:.6g}") for s in scores]
         _show_table(console, ("candidate", "score", "raw"), rows)
+    if estimate := record.get("estimate"):
+        _show_table(console, ("expected", *PART_NAMES, "in all"), explaining.estimate_rows(estimate))
     if profile := record.get("callProfile"):
         console.print(explaining.profile_line(str(record.get("function")), profile))
     features = dict(record.get("features") or {})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import orjson
 
 from tiphys_extender.binder.metrics import BinderMetrics
 from tiphys_extender.calls.placer import Placer
 from tiphys_extender.calls.replies import Replies
-from tiphys_extender.calls.requests import PlaceCall, Report
+from tiphys_extender.calls.requests import Ended, PlaceCall, Report
 from tiphys_extender.serve.endpoint import Endpoint, Paths, Verb
 from tiphys_extender.serve.refused import Refused
 from tiphys_extender.serve.requests import parse
@@ -50,9 +52,12 @@ def make_binder_app(
         placer.admit()
         return orjson.dumps(placer.report(tenant, uid, parse(Report, body)))
 
-    def finished(tenant: Tenant, uid: str, _: bytes) -> bytes:
+    def finished(tenant: Tenant, uid: str, body: bytes) -> bytes:
         placer.admit()
-        return orjson.dumps(placer.finished(tenant, uid))
+        ended: Ended | None = None
+        with suppress(Refused):  # the call is over whatever else was said
+            ended = parse(Ended, body)
+        return orjson.dumps(placer.finished(tenant, uid, ended))
 
     def explain(tenant: Tenant, uid: str, _: bytes) -> bytes:
         placer.admit()

@@ -12,7 +12,7 @@ from typing import Any
 from tiphys_extender.calls.functions import FunctionNames
 from tiphys_extender.calls.leases import CallLease, Leases
 from tiphys_extender.calls.pool import Pool, with_room
-from tiphys_extender.calls.requests import PlaceCall, Report
+from tiphys_extender.calls.requests import Ended, PlaceCall, Report
 from tiphys_extender.placement.answer import Answerer, AnswerLimits
 from tiphys_extender.placement.decide import Decision, Ranking, World, decide
 from tiphys_extender.placement.decisions import DecisionLog
@@ -24,6 +24,7 @@ from tiphys_extender.serve.wire import segments
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.facts import FUNCTION_LABEL, PodFacts
+from tiphys_models.placement.placed import UNSEEN, CallEnd
 
 _log = logging.getLogger(__name__)
 _UID = re.compile(r"call-[0-9a-f]{32}")
@@ -125,13 +126,13 @@ class Placer:
         self._functions.renewed(lease.tenant, lease.function, now_s)
         return {"id": uid, "node": lease.node, "relearnt": relearnt, "leaseSeconds": self._leases.lease_s}
 
-    def finished(self, tenant: Tenant, uid: str) -> dict[str, Any]:
-        """The call is over. Saying so twice, or of a call that is not known, does no harm."""
+    def finished(self, tenant: Tenant, uid: str, ended: Ended | None = None) -> dict[str, Any]:
+        """The call is over, and was like this. Saying so twice, or of a call that is not known, does no harm."""
         lease = self._own(tenant, uid)
         released = lease is not None
         if lease is not None:
             self._decisions.bound(uid, lease.node)
-            self._world.state.ran(uid, self._clock.now_s())
+            self._world.state.ran(uid, self._clock.now_s(), UNSEEN if ended is None else _seen(ended))
         if _UID.fullmatch(uid) and (released or self._leases.get(uid) is None):
             self._leases.finish(tenant.name, uid)
         self._metrics.finished["released" if released else "unknown"].inc()
@@ -261,6 +262,11 @@ class Placer:
             self._unsized[lease.uid] = lease.node
         else:
             self._unsized.pop(lease.uid, None)
+
+
+def _seen(ended: Ended) -> CallEnd:
+    start_s, core_seconds = (math.nan if value is None else value for value in (ended.start_seconds, ended.core_seconds))
+    return CallEnd(start_s, core_seconds, ended.cold)
 
 
 def _check(tenant: Tenant, namespace: str) -> None:

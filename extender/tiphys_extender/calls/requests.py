@@ -66,6 +66,19 @@ class PlaceCall(Request):
         return self
 
 
+class Ended(Request):
+    """What a caller may say of a call that is over. What means nothing here is passed over: the call is over whatever was sent."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    core_seconds: float | None = Field(default=None, ge=0, le=1e9)
+    """Processor time of the run, the start not counted."""
+    start_seconds: float | None = Field(default=None, ge=0, le=1e6)
+    """From the placement until the call computed."""
+    cold: bool | None = None
+    """Whether a new instance was started for it."""
+
+
 class Report(Request):
     """What a caller says of a placement it has: where it runs, and what the binder would need to know if it had forgotten it."""
 

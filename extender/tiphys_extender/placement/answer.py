@@ -10,15 +10,22 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
+
 from tiphys_extender.placement.decide import Decision, Ranking, World, decide
 from tiphys_extender.placement.decisions import TOP, DecisionLog, Detail, Record
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.wire import Call, encode_neutral, encode_ranked, parse_call, segments
 from tiphys_models.api.reasons import NeutralReason
+from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.clock import Clock
 from tiphys_models.placement.candidates import PlacementRequest
+from tiphys_models.placement.estimator import PART_NAMES
 from tiphys_models.placement.glimpse import Glimpse
+from tiphys_models.placement.patient import Estimator
+from tiphys_models.placement.protocol import patient
 from tiphys_models.placement.table import UNKNOWN
+from tiphys_models.placement.waiting import NotYet
 from tiphys_models.seats.seat import CONTROL, SHADOW
 
 _log = logging.getLogger(__name__)
@@ -108,13 +115,17 @@ class Answerer:
     def _conclude(self, decision: Decision, took_s: float) -> None:
         ranking, request = decision.ranking, decision.request
         seen: Glimpse | None = None
+        wait: NotYet | None = None
         if ranking is not None and request is not None:
             seen = self._glance(request, ranking)  # before the reservation changes it
+            estimate, wait = self._expected(request, ranking)
+            if estimate is not None:
+                seen = seen._replace(estimate=estimate)
             if decision.reserves:
                 self._world.state.decided(request, decision.names[ranking.best_first[0]], self._clock.now_s())
-        self._remember(decision, seen, took_s)
+        self._remember(decision, seen, wait, took_s)
 
-    def _remember(self, decision: Decision, seen: Glimpse | None, took_s: float) -> None:
+    def _remember(self, decision: Decision, seen: Glimpse | None, wait: NotYet | None, took_s: float) -> None:
         """Counters and the decision log: nothing here may cost an answer."""
         metrics = self._metrics
         metrics.duration.observe(took_s)
@@ -132,8 +143,10 @@ class Answerer:
             metrics.score_stddev.observe(_deviation(ranking))
             if (unknown := int((ranking.rows == UNKNOWN).sum())) > 0:
                 metrics.unknown_nodes.inc(unknown)
+        metrics.would_wait.inc(wait is not None)
         if decision.pod is not None:
             record = self._record(decision, took_s)
+            record.wait = wait
             self._decisions.append(record, _detail(decision, seen))
             self._newest_names.append(decision.names)
             if (seat := record.seat) is not None:
@@ -167,6 +180,33 @@ class Answerer:
     def _glance(self, request: PlacementRequest, ranking: Ranking) -> Glimpse:
         best = ranking.best_first[:TOP]
         return self._world.state.glimpse(request, ranking.rows[best])._replace(inputs=ranking.inputs_of(best))
+
+    def _expected(self, request: PlacementRequest, ranking: Ranking) -> tuple[FloatArray | None, NotYet | None]:
+        """What the best candidates were expected to cost, and whether the policy would rather have waited.
+
+        kube-scheduler cannot be told to wait: the best node is answered all the same.
+        """
+        policy, rows, first = ranking.policy, ranking.rows, ranking.best_first[0]
+        if (able := patient(policy)) is None:
+            return None, None
+        known, wait = rows != UNKNOWN, None
+        try:
+            if known[first]:
+                view = self._world.state.view(request, rows[known])
+                wait = able.not_yet(view, ranking.scores[known], int(np.count_nonzero(known[:first])), 0)
+            return self._estimate(policy, request, ranking) if isinstance(policy, Estimator) else None, wait
+        except Exception as error:  # noqa: BLE001 - a remark about an answer that has been given must not cost the reservation
+            _log.error("policy failed", extra={"fields": {"policy": policy.name, "error": type(error).__name__}})
+            return None, None
+
+    def _estimate(self, policy: Estimator, request: PlacementRequest, ranking: Ranking) -> FloatArray | None:
+        rows = ranking.rows[ranking.best_first[:TOP]]
+        known = rows != UNKNOWN
+        if (costs := policy.costs(self._world.state.view(request, rows[known]))) is None:
+            return None
+        seconds = np.full((len(rows), len(PART_NAMES)), math.nan)
+        seconds[known] = costs
+        return seconds
 
 
 def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:

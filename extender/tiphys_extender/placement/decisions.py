@@ -17,6 +17,7 @@ from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.api.scheduling_policy import KIND
 from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.placement.glimpse import Glimpse
+from tiphys_models.placement.waiting import NotYet
 from tiphys_models.seats.record import RecordLog
 from tiphys_models.seats.seat import Group, Outcome
 
@@ -52,6 +53,8 @@ class Record:
     """Reason why the rule would have answered; only in mode Shadow."""
     chosen: str | None = None
     seq: int = 0
+    wait: NotYet | None = None
+    """What waiting for a warm instance was expected to bring; None where it was not expected to pay, or nobody can say."""
 
     @property
     def subject(self) -> str:
@@ -120,6 +123,7 @@ class Record:
             "chosen": self.chosen,
             "durationMs": round(self.duration_ms, 3),
             "fallbackReason": self.fallback_reason,
+            "wait": None if self.wait is None else {"seconds": round(self.wait.awaited_s, 3), "saves": round(self.wait.saved_s, 3)},
         }
 
     @classmethod
@@ -131,6 +135,7 @@ class Record:
             policy_name=item["policyName"], model_digest=item["modelDigest"], candidates=item["candidates"],
             top=tuple((t["node"], t["score"], t["raw"]) for t in item["top"]), duration_ms=item["durationMs"],
             fallback_reason=item.get("fallbackReason", ""), chosen=item["chosen"], seq=item["seq"],
+            wait=NotYet(wait["seconds"], wait["saves"]) if (wait := item.get("wait")) else None,
         )  # fmt: skip
 
 

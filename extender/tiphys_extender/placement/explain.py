@@ -8,6 +8,8 @@ from typing import Any
 
 from tiphys_extender.placement.decisions import DecisionLog, Detail, Record
 from tiphys_extender.serve.wire import segments
+from tiphys_models.base.arrays import FloatArray
+from tiphys_models.placement.estimator import PART_NAMES
 from tiphys_models.placement.outlook import INPUT_NAMES
 
 NEVER_ASKED = (
@@ -26,6 +28,8 @@ def explain(decisions: DecisionLog, records: Sequence[Record], since_s: float) -
     if detail is not None:
         answer["scores"] = _scores(detail)
         answer["features"] = _features(detail)
+        if detail.seen.estimate is not None:
+            answer["estimate"] = _estimate(detail, detail.seen.estimate)
     elif newest.top:
         answer["message"] = "Scores and features are kept for the newest decisions only; this one is older."
     return answer
@@ -39,6 +43,15 @@ def _scores(detail: Detail) -> list[dict[str, Any]]:
         {"node": names[i], "score": level, "raw": None if math.isnan(raw[i]) else raw[i]}
         for i, level in zip(detail.best_first.tolist(), levels, strict=True)
     ]
+
+
+def _estimate(detail: Detail, seconds: FloatArray) -> dict[str, dict[str, float]]:
+    """Seconds by node and part: start and run of the call itself, harm to others, eviction."""
+    return {
+        node: {name: round(value, 6) + 0.0 for name, value in zip(PART_NAMES, row, strict=True)}
+        for node, row in zip(detail.best, seconds.tolist(), strict=True)
+        if node is not None
+    }
 
 
 def _features(detail: Detail) -> dict[str, dict[str, float | None]]:

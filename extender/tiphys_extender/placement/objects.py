@@ -54,7 +54,7 @@ class PodSink:
         node = (obj.get("spec") or {}).get("nodeName")
         if node:  # a short run may be over before its bind was shown
             self._decisions.bound(metadata["uid"], node)
-        if metadata.get("deletionTimestamp"):
+        if metadata.get("deletionTimestamp") or (obj.get("status") or {}).get("phase") == "Failed":
             self._world.state.finished(metadata["uid"])
         else:  # nobody wanted it gone: it has run to its end
             self._world.state.ran(metadata["uid"], self._clock.now_s())

@@ -27,7 +27,7 @@ CODES = ("200", "400", "404", "405", "408", "413", "414", "429", "431", "500", "
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
 OTHER_POLICY = "other"
 """Label of planners that other packages bring: this process knows them by their plans only."""
-STORES = ("functions", "images", "idle-functions", "start-times")
+STORES = ("functions", "images", "idle-functions", "start-times", "lifetimes")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 MODEL_REFUSALS = (
@@ -83,6 +83,7 @@ class Metrics:
         self.unknown_nodes = counter("unknown_nodes_total", "Candidates that no watch has shown.")
         self.reservations = gauge("reservations", "Decided pods not yet seen bound.")
         self.reservations_expired = counter("reservations_expired_total", "Reservations whose pod was never seen bound.")
+        self.would_wait = counter("would_wait_total", "Decisions in which waiting for a warm instance was expected to pay.")
         choices = counter("choices_total", "First choices compared with the node bound.", "result", "mode")
         self.choices = {(r, m): choices.labels(r, m) for r in ("same", "other", "unknown") for m in ("Shadow", "Canary", "Active")}
         reasons = [str(reason) for reason in (*FallbackReason, *NeutralReason)]

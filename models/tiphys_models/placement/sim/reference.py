@@ -126,16 +126,22 @@ class Reference:
         """Ends are seen at once; whoever waits is asked again at ends, at readings and by a clock."""
         samples: list[_Sample] = []
         arrivals = list(range(len(self.workload)))
+        events = sorted(self.scenario.events, key=lambda e: e.at_s)
         taken, looked_s = 1, -math.inf
-        while arrivals or self.waiting or any(node.invoker.unfinished for node in self.nodes):
+        while arrivals or events or self.waiting or any(node.invoker.unfinished for node in self.nodes):
             take_s = taken * self.scenario.period_s
             show_s = samples[0].at_s + self.scenario.delay_s if samples else math.inf
             arrive_s = self.workload.arrival_s[arrivals[0]] if arrivals else math.inf
             look_s = looked_s + LOOK_AGAIN_S if self.waiting else math.inf
             change_s = min(node.invoker.next_event_s() for node in self.nodes)
-            until = min(take_s, show_s, arrive_s, look_s, change_s)
+            event_s = events[0].at_s if events else math.inf
+            until = min(take_s, show_s, arrive_s, event_s, look_s, change_s)
             self._advance(until)
-            look = look_s <= until or self._tell_finished(until)
+            look = self._tell_finished(until) or look_s <= until
+            if event_s <= until:
+                event = events.pop(0)
+                self._join(event.node) if event.joins else self._lose(event.node)
+                look = True
             if take_s <= until:
                 samples.append(self._sample())
                 taken += 1
@@ -313,7 +319,8 @@ class Reference:
         for k in again:
             self.state.finished(uid_of(k))
         for k in again:
-            self._place(k)
+            if not self._place(k):
+                self.waiting.append(k)
 
     def _join(self, index: int) -> None:
         old = self.nodes[index]

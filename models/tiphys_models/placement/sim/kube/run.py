@@ -57,7 +57,7 @@ def see_ends(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, b: Belie
             kept += 1
     ended = bool(kept < seen.open_count[0])
     seen.open_count[0] = kept
-    return bool(ended)
+    return ended
 
 
 @compiled
