@@ -27,7 +27,7 @@ CODES = ("200", "400", "404", "405", "408", "413", "414", "429", "431", "500", "
 WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable", "bad-object", "other")
 OTHER_POLICY = "other"
 """Label of planners that other packages bring: this process knows them by their plans only."""
-STORES = ("functions", "images", "idle-functions", "start-times")
+STORES = ("functions", "images", "idle-functions", "start-times", "lifetimes")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 MODEL_REFUSALS = (
