@@ -16,7 +16,7 @@ _SLACK = 1e-9
 _END_S = DAYS * DAY_S
 
 
-class Fleet(NamedTuple):
+class LivesFleet(NamedTuple):
     """What is given: the pods, and what their world is like."""
 
     arrival_s: FloatArray
@@ -35,7 +35,7 @@ class Fleet(NamedTuple):
     """How often nodes with little on them are emptied; infinite for never."""
 
 
-class Cluster(NamedTuple):
+class LivesCluster(NamedTuple):
     """What changes. Rows of nodes that have gone are used again."""
 
     # nodes
@@ -81,9 +81,9 @@ class Cluster(NamedTuple):
 NODE_HOURS, RAN_S, WORKED_S, MOVED, MOST_NODES = range(5)
 
 
-def new_cluster(pods: int, rows: int = 512, most_pods: int = 80) -> Cluster:
+def new_cluster(pods: int, rows: int = 512, most_pods: int = 80) -> LivesCluster:
     """No node and nothing placed."""
-    return Cluster(
+    return LivesCluster(
         rows=np.zeros(1, np.int64), open=np.zeros(rows, np.bool_), ready_s=np.zeros(rows), opened_s=np.zeros(rows),
         empty_s=np.full(rows, _NEVER), cores=np.zeros(rows), gib=np.zeros(rows), use=np.zeros(rows), promised_cores=np.zeros(rows),
         promised_gib=np.zeros(rows), pods=np.zeros((rows, most_pods), np.int64), running=np.zeros(rows, np.int64), done_s=np.zeros(rows),
@@ -108,7 +108,7 @@ def slowed(use_cores: float, interference: float) -> float:
 
 
 @inlined
-def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
+def advance(c: LivesCluster, f: LivesFleet, n: int, t: float) -> None:
     """Let the pods of a node work until t."""
     if t <= c.at_s[n]:
         return
@@ -121,7 +121,7 @@ def advance(c: Cluster, f: Fleet, n: int, t: float) -> None:
 
 
 @inlined
-def end_of(c: Cluster, f: Fleet, n: int, p: int, stretch: float) -> float:
+def end_of(c: LivesCluster, f: LivesFleet, n: int, p: int, stretch: float) -> float:
     """When a pod on a node ends, if nothing changes there."""
     by_work_s: float = c.at_s[n] + max(c.ends_at_work_s[p] - c.done_s[n], 0.0) * stretch
     by_clock_s: float = c.started_s[p] + f.life_s[p]
@@ -129,7 +129,7 @@ def end_of(c: Cluster, f: Fleet, n: int, p: int, stretch: float) -> float:
 
 
 @inlined
-def look_ahead(c: Cluster, f: Fleet, n: int) -> None:
+def look_ahead(c: LivesCluster, f: LivesFleet, n: int) -> None:
     """Find when the next pod of a node ends, if nothing changes."""
     stretch = slowed(c.use[n], f.interference)
     next_s = _NEVER
@@ -139,14 +139,14 @@ def look_ahead(c: Cluster, f: Fleet, n: int) -> None:
 
 
 @inlined
-def fits(c: Cluster, f: Fleet, n: int, p: int) -> bool:
+def fits(c: LivesCluster, f: LivesFleet, n: int, p: int) -> bool:
     """Whether the requests of a pod fit beside what is there."""
     room: bool = c.cores[n] + f.cores[p] <= NODE_CORES + _SLACK and c.gib[n] + f.gib[p] <= NODE_GIB + _SLACK
     return room
 
 
 @compiled
-def put(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
+def put(c: LivesCluster, f: LivesFleet, n: int, p: int, t: float) -> None:
     """A pod starts on a node."""
     advance(c, f, n, t)
     c.pods[n, c.running[n]] = p
@@ -162,7 +162,7 @@ def put(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
 
 
 @compiled
-def take(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
+def take(c: LivesCluster, f: LivesFleet, n: int, p: int, t: float) -> None:
     """A pod leaves its node."""
     advance(c, f, n, t)
     for i in range(c.running[n]):
@@ -181,7 +181,7 @@ def take(c: Cluster, f: Fleet, n: int, p: int, t: float) -> None:
 
 
 @compiled
-def first_to_end(c: Cluster, f: Fleet, n: int) -> int:
+def first_to_end(c: LivesCluster, f: LivesFleet, n: int) -> int:
     """The pod that ends at the node's `next_s`."""
     stretch = slowed(c.use[n], f.interference)
     best = NOWHERE
@@ -194,7 +194,7 @@ def first_to_end(c: Cluster, f: Fleet, n: int) -> int:
 
 
 @compiled
-def open_node(c: Cluster, f: Fleet, t: float) -> int:
+def open_node(c: LivesCluster, f: LivesFleet, t: float) -> int:
     """A node that is paid from now on and takes pods a little later."""
     n = 0
     while c.open[n]:
@@ -212,14 +212,14 @@ def open_node(c: Cluster, f: Fleet, t: float) -> int:
 
 
 @compiled
-def close_node(c: Cluster, n: int, t: float) -> None:
+def close_node(c: LivesCluster, n: int, t: float) -> None:
     """A node goes, and its bill ends."""
     c.open[n] = False
     c.hours[NODE_HOURS] += counted(c.opened_s[n], t) / 3600.0
 
 
 @compiled
-def promise(c: Cluster, f: Fleet, p: int, t: float) -> None:
+def promise(c: LivesCluster, f: LivesFleet, p: int, t: float) -> None:
     """Find a node that is being opened and has room for a pending pod, or open one."""
     for n in range(c.rows[0]):
         if c.open[n] and c.ready_s[n] > t:
@@ -234,7 +234,7 @@ def promise(c: Cluster, f: Fleet, p: int, t: float) -> None:
 
 
 @compiled
-def release(c: Cluster, f: Fleet, p: int, t: float) -> None:
+def release(c: LivesCluster, f: LivesFleet, p: int, t: float) -> None:
     """A pending pod needs the node that was opened for it no longer."""
     n = c.promised[p]
     if n != NOWHERE and c.ready_s[n] > t:

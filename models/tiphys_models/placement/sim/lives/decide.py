@@ -11,7 +11,7 @@ from tiphys_models.lab.compiled import compiled, inlined
 from tiphys_models.placement import kernels, lifetimes
 from tiphys_models.placement.lifetimes import BINS, BUSY, EDGES_S, POINTS
 from tiphys_models.placement.rank import mixed_ties, sort_key
-from tiphys_models.placement.sim.lives.cluster import Cluster, Fleet
+from tiphys_models.placement.sim.lives.cluster import LivesCluster, LivesFleet
 from tiphys_models.placement.sim.lives.points import expected_rests, point_score, rests_at_edges, spreads, trust
 from tiphys_models.placement.sim.lives.world import DAY_S, NODE_CORES, NODE_GIB
 
@@ -67,7 +67,7 @@ def nothing_known(applications: int, nodes: int) -> Known:
 
 
 @inlined
-def pass_bins(c: Cluster, f: Fleet, known: Known, p: int, age_s: float) -> None:
+def pass_bins(c: LivesCluster, f: LivesFleet, known: Known, p: int, age_s: float) -> None:
     """Count a pod at risk in every bin that it has outlived since it was last counted."""
     a = f.application[p] + 1
     while c.passed[p] < BINS and EDGES_S[c.passed[p] + 1] <= age_s:
@@ -77,7 +77,7 @@ def pass_bins(c: Cluster, f: Fleet, known: Known, p: int, age_s: float) -> None:
 
 
 @compiled
-def learn_end(c: Cluster, f: Fleet, known: Known, p: int, t: float) -> None:
+def learn_end(c: LivesCluster, f: LivesFleet, known: Known, p: int, t: float) -> None:
     """A pod has ended."""
     pass_bins(c, f, known, p, t - c.started_s[p])
     b = c.passed[p]
@@ -89,14 +89,14 @@ def learn_end(c: Cluster, f: Fleet, known: Known, p: int, t: float) -> None:
 
 
 @compiled
-def look_at(c: Cluster, f: Fleet, known: Known, n: int, t: float) -> None:
+def look_at(c: LivesCluster, f: LivesFleet, known: Known, n: int, t: float) -> None:
     """Foresee when a node will be empty."""
     there = c.pods[n, : c.running[n]]
     known.empty[n] = _chance_empty(_chances_gone(known.survival, f.application[there] + 1, t - c.started_s[there]))
 
 
 @compiled
-def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
+def refresh(c: LivesCluster, f: LivesFleet, known: Known, t: float) -> None:
     """Put together anew what is known of lifetimes, if that was done too long ago."""
     if t < known.refreshed_s[0] + REFRESH_S:
         return
@@ -118,7 +118,7 @@ def refresh(c: Cluster, f: Fleet, known: Known, t: float) -> None:
 
 
 @compiled
-def emptying_s(c: Cluster, f: Fleet, known: Known, rows: IntArray, t: float, true: bool) -> FloatArray:
+def emptying_s(c: LivesCluster, f: LivesFleet, known: Known, rows: IntArray, t: float, true: bool) -> FloatArray:
     """The largest rest of a pod on each node, expected or true."""
     total = 0
     for n in rows:
@@ -145,7 +145,7 @@ def emptying_s(c: Cluster, f: Fleet, known: Known, rows: IntArray, t: float, tru
 
 
 @compiled
-def static_scores(c: Cluster, f: Fleet, weights: FloatArray, rows: IntArray, p: int, t: float) -> FloatArray:
+def static_scores(c: LivesCluster, f: LivesFleet, weights: FloatArray, rows: IntArray, p: int, t: float) -> FloatArray:
     """Six weights on what a node shows without any history of lifetimes: the strongest rule without learning that was found."""
     scores = np.empty(len(rows))
     for i in range(len(rows)):
@@ -167,7 +167,7 @@ def static_scores(c: Cluster, f: Fleet, weights: FloatArray, rows: IntArray, p: 
 
 
 @compiled
-def kube_default_scores(c: Cluster, f: Fleet, rows: IntArray, p: int) -> FloatArray:
+def kube_default_scores(c: LivesCluster, f: LivesFleet, rows: IntArray, p: int) -> FloatArray:
     """LeastAllocated and BalancedAllocation, 0 to 100 each, as kube-scheduler has them by default."""
     scores = np.empty(len(rows))
     for i in range(len(rows)):
@@ -177,7 +177,7 @@ def kube_default_scores(c: Cluster, f: Fleet, rows: IntArray, p: int) -> FloatAr
 
 
 @compiled
-def scores_of(c: Cluster, f: Fleet, known: Known, rule: LivesRule, rows: IntArray, p: int, t: float) -> FloatArray:
+def scores_of(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, rows: IntArray, p: int, t: float) -> FloatArray:
     """One score a candidate."""
     if rule.kind == KUBE_DEFAULT:
         return kube_default_scores(c, f, rows, p)
@@ -204,7 +204,7 @@ def scores_of(c: Cluster, f: Fleet, known: Known, rule: LivesRule, rows: IntArra
 
 
 @compiled
-def choose(c: Cluster, f: Fleet, known: Known, rule: LivesRule, rows: IntArray, p: int, t: float) -> int:
+def choose(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, rows: IntArray, p: int, t: float) -> int:
     """The best candidate, equals by hash."""
     scores = scores_of(c, f, known, rule, rows, p, t)
     return int(rows[np.argmin(_sort_key(scores, _mixed_ties(f.uid_hash[p], f.node_hash[rows]), _EPSILON))])

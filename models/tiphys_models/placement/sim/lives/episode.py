@@ -10,7 +10,7 @@ from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.hashing import stable_hash
 from tiphys_models.placement import lifetimes
 from tiphys_models.placement.sim.lives import decide
-from tiphys_models.placement.sim.lives.cluster import MOST_NODES, MOVED, NODE_HOURS, RAN_S, WORKED_S, Fleet, new_cluster
+from tiphys_models.placement.sim.lives.cluster import MOST_NODES, MOVED, NODE_HOURS, RAN_S, WORKED_S, LivesFleet, new_cluster
 from tiphys_models.placement.sim.lives.decide import LivesRule, nothing_known
 from tiphys_models.placement.sim.lives.run import run_days
 from tiphys_models.placement.sim.lives.world import DAY_S, DAYS, NODE_CORES, NODE_GIB, LivesPods, LivesWorld
@@ -62,7 +62,7 @@ def static_rule(weights: tuple[float, ...]) -> LivesRule:
 def play(world: LivesWorld, pods: LivesPods, rule: LivesRule) -> LivesResult:
     """Both days through one policy."""
     cluster = new_cluster(len(pods), _ROWS)
-    fleet = Fleet(
+    fleet = LivesFleet(
         pods.arrival_s, pods.application, pods.life_s, pods.works, pods.cores, pods.gib, pods.use_cores, pods.uid_hash,
         np.array([stable_hash(f"node-{n:05d}") for n in range(_ROWS)], np.uint64),
         world.interference, world.start_s, world.linger_s, CONSOLIDATE_S if world.consolidates else np.inf,

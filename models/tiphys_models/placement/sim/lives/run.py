@@ -9,8 +9,8 @@ from tiphys_models.lab.compiled import compiled
 from tiphys_models.placement.sim.lives.cluster import (
     MOVED,
     NOWHERE,
-    Cluster,
-    Fleet,
+    LivesCluster,
+    LivesFleet,
     advance,
     close_node,
     first_to_end,
@@ -31,7 +31,7 @@ LITTLE = 0.3
 
 
 @compiled
-def candidates(c: Cluster, f: Fleet, p: int, t: float, without: int) -> IntArray:
+def candidates(c: LivesCluster, f: LivesFleet, p: int, t: float, without: int) -> IntArray:
     """Nodes that are ready and have room for a pod."""
     rows = np.empty(c.rows[0], np.int64)
     count = 0
@@ -43,7 +43,7 @@ def candidates(c: Cluster, f: Fleet, p: int, t: float, without: int) -> IntArray
 
 
 @compiled
-def place(c: Cluster, f: Fleet, known: Known, rule: LivesRule, p: int, t: float) -> bool:
+def place(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, p: int, t: float) -> bool:
     """Start a pod now, if there is room anywhere."""
     rows = candidates(c, f, p, t, NOWHERE)
     if len(rows) == 0:
@@ -58,7 +58,7 @@ def place(c: Cluster, f: Fleet, known: Known, rule: LivesRule, p: int, t: float)
 
 
 @compiled
-def look_again(c: Cluster, f: Fleet, known: Known, rule: LivesRule, pending: IntArray, count: int, t: float) -> int:
+def look_again(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, pending: IntArray, count: int, t: float) -> int:
     """Pending pods, oldest first; how many remain. One whose node was given to another waits for a further one."""
     left = 0
     for i in range(count):
@@ -74,7 +74,7 @@ def look_again(c: Cluster, f: Fleet, known: Known, rule: LivesRule, pending: Int
 
 
 @compiled
-def consolidate(c: Cluster, f: Fleet, known: Known, rule: LivesRule, t: float) -> None:
+def consolidate(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, t: float) -> None:
     """Empty nodes that have little on them, and services only, onto nodes that are there; a pod goes on where it goes."""
     for n in range(c.rows[0]):
         little = c.cores[n] <= LITTLE * NODE_CORES and c.gib[n] <= LITTLE * NODE_GIB
@@ -100,7 +100,7 @@ def consolidate(c: Cluster, f: Fleet, known: Known, rule: LivesRule, t: float) -
 
 
 @compiled
-def pod_ends(c: Cluster, f: Fleet, known: Known, rule: LivesRule, n: int, t: float) -> None:
+def pod_ends(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule, n: int, t: float) -> None:
     """The next pod of a node ends."""
     p = first_to_end(c, f, n)
     learn_end(c, f, known, p, t)
@@ -111,7 +111,7 @@ def pod_ends(c: Cluster, f: Fleet, known: Known, rule: LivesRule, n: int, t: flo
 
 
 @compiled
-def nodes_ready(c: Cluster, t: float) -> None:
+def nodes_ready(c: LivesCluster, t: float) -> None:
     """Promises of nodes that are ready now are fulfilled, or broken."""
     for n in range(c.rows[0]):
         if c.open[n] and c.ready_s[n] == t:
@@ -119,7 +119,7 @@ def nodes_ready(c: Cluster, t: float) -> None:
 
 
 @compiled
-def next_of_nodes(c: Cluster, f: Fleet, waiting: int) -> tuple[float, int, float, float, int]:
+def next_of_nodes(c: LivesCluster, f: LivesFleet, waiting: int) -> tuple[float, int, float, float, int]:
     """When a pod ends and where, when a node is ready that somebody waits for, when an empty one goes and which."""
     end_s, ready_s, empty_s = _NEVER, _NEVER, _NEVER
     ending, emptied = NOWHERE, NOWHERE
@@ -136,7 +136,7 @@ def next_of_nodes(c: Cluster, f: Fleet, waiting: int) -> tuple[float, int, float
 
 
 @compiled
-def run_days(c: Cluster, f: Fleet, known: Known, rule: LivesRule) -> None:
+def run_days(c: LivesCluster, f: LivesFleet, known: Known, rule: LivesRule) -> None:
     """All pods in order of arrival, until the second day ends."""
     pending = np.empty(len(f.arrival_s), np.int64)
     waiting = 0
