@@ -7,7 +7,7 @@ from contextlib import suppress
 import orjson
 
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.calls.placer import Placer
+from tiphys_extender.calls.placer import NOT_YET, Placer
 from tiphys_extender.calls.replies import Replies
 from tiphys_extender.calls.requests import Ended, PlaceCall, Report
 from tiphys_extender.serve.endpoint import Endpoint, Paths, Verb
@@ -37,8 +37,10 @@ def make_binder_app(
         if (kept := replies.find(tenant.name, call)) is not None:
             metrics.replayed.inc()
             return kept
-        answer = orjson.dumps(placer.place(tenant, call))
-        replies.keep(tenant.name, call, answer, tenant.caps.replies_bytes)
+        found = placer.place(tenant, call)
+        answer = orjson.dumps(found)
+        if found["outcome"] != NOT_YET:  # who waits asks the same again
+            replies.keep(tenant.name, call, answer, tenant.caps.replies_bytes)
         return answer
 
     def started(tenant: Tenant, uid: str, body: bytes) -> bytes:

@@ -13,10 +13,12 @@ from tiphys_extender.calls.functions import FunctionNames
 from tiphys_extender.calls.leases import CallLease, Leases
 from tiphys_extender.calls.pool import Pool, with_room
 from tiphys_extender.calls.requests import Ended, PlaceCall, Report
+from tiphys_extender.calls.waiting_room import ASK_AGAIN_S, Ticket, WaitingRoom
 from tiphys_extender.placement.answer import Answerer, AnswerLimits
 from tiphys_extender.placement.decide import Decision, Ranking, World, decide
 from tiphys_extender.placement.decisions import DecisionLog
 from tiphys_extender.placement.explain import explain
+from tiphys_extender.placement.patience import wanted_wait
 from tiphys_extender.serve.caller_metrics import CallerMetrics
 from tiphys_extender.serve.refused import Refused
 from tiphys_extender.serve.tenants import Tenant
@@ -25,6 +27,7 @@ from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.facts import FUNCTION_LABEL, PodFacts
 from tiphys_models.placement.placed import UNSEEN, CallEnd
+from tiphys_models.placement.waiting import LONGEST_S, NotYet
 
 _log = logging.getLogger(__name__)
 _UID = re.compile(r"call-[0-9a-f]{32}")
@@ -36,6 +39,12 @@ NO_OPINION = (
 UNKNOWN = (
     "no such placement is open: its lease ran out, or the binder has restarted. "
     "To have the call counted again, send node, namespace, function, cpu and memory with it."
+)
+NOT_YET = "not-yet"
+"""Outcome of a call that had better wait."""
+WAIT = (
+    "An instance of this function is expected to be free sooner than one could be started. Send the same request again, with the same "
+    "idempotencyKey, after askAgainSeconds: the call keeps its place. Send it without waitSeconds to get a node at once."
 )
 NOT_KEPT = "Its decision is no longer kept, or another process took it; the call is counted as its caller reported it."
 LARGER = "the call asks for more cpu or memory than the node has in all: nothing is booked"
@@ -66,6 +75,7 @@ class Placer:
         self._pool, self._leases, self._metrics, self._clock, self._limits = pool, leases, metrics, clock, limits
         self._make_uid = make_uid
         self._functions = FunctionNames()
+        self._room = WaitingRoom()
         self._unsized: dict[str, str] = {}
         """Node by uid, of open calls on nodes that nobody has shown yet."""
         self.owned: Callable[[], bool] = lambda: True
@@ -80,15 +90,17 @@ class Placer:
         """Another process answers: what this one has booked is old from now on, and callers tell the other one."""
         self.owned = lambda: False
         self._unsized.clear()
+        self._room.clear()
         for lease in self._leases.forget():
             self._world.state.finished(lease.uid)
 
     def place(self, tenant: Tenant, call: PlaceCall) -> dict[str, Any]:
-        """Decide and reserve; a neutral outcome reserves nothing."""
+        """Decide and reserve; a neutral outcome reserves nothing, and neither does "not yet"."""
         _check(tenant, call.namespace)
         clock = self._clock
         began_s = clock.monotonic_s()
-        uid = self._make_uid()
+        ticket = self._room.find(tenant.name, call.idempotency_key)
+        uid = self._make_uid() if ticket is None else ticket.uid
         names, left_out = self._candidates(call)
         able = self._pool.sizes.holding(names, call.cpu, call.memory)
         names = list(able) or names
@@ -99,10 +111,14 @@ class Placer:
         if reserved:
             if not able:
                 raise Refused("larger-than-node", LARGER)
+            if (wait := self._wait(tenant, call, ticket, decision, began_s)) is not None:
+                return self._held(uid, tenant, call, ticket, decision, wait, began_s)
             self._allow(tenant, function, call.cpu, call.memory)
+        waited = {} if ticket is None else {"waitedSeconds": self._let_go(ticket, call, decision)}
         self._metrics.outside_pool.inc(left_out)
         self._answerer.conclude(decision, clock.monotonic_s() - began_s)
         answer = _described(uid, decision, left_out)
+        answer |= waited
         if ranking is None or not reserved:
             return answer | {"reserved": False, "node": None, "nodes": [], "message": NO_OPINION}
         node = names[ranking.best_first[0]]
@@ -110,6 +126,51 @@ class Placer:
         self._bind(lease)
         self._leases.add(lease, clock.monotonic_s())
         return answer | {"reserved": True, "node": node, "nodes": _ranked(ranking, names, call.limit), "leaseSeconds": self._leases.lease_s}
+
+    def _wait(self, tenant: Tenant, call: PlaceCall, ticket: Ticket | None, decision: Decision, now_s: float) -> NotYet | None:
+        """What waiting is expected to bring this call; None if it goes now."""
+        ranking, request = decision.ranking, decision.request
+        longest_s = min(call.wait_seconds, LONGEST_S)
+        if ranking is None or request is None or not longest_s or (ticket is not None and now_s - ticket.since_s >= longest_s):
+            return None
+        if ticket is None and not self._room.has_room(tenant.name, request.function, tenant.caps.max_open):
+            return None
+        try:
+            return wanted_wait(self._world, request, ranking, self._room.before(request.function, ticket))
+        except Exception as error:  # noqa: BLE001 - a call goes now where nobody can say whether it had better wait
+            _log.error("policy failed", extra={"fields": {"policy": ranking.policy.name, "error": type(error).__name__}})
+            return None
+
+    def _held(
+        self, uid: str, tenant: Tenant, call: PlaceCall, ticket: Ticket | None, decision: Decision, wait: NotYet, now_s: float
+    ) -> dict[str, Any]:
+        if ticket is None:
+            ticket = self._room.enter(tenant.name, call.idempotency_key or "", uid, f"{call.namespace}/{call.function}", now_s)
+            self._metrics.held.inc()
+        ticket.asked_s = now_s
+        return _described(uid, decision, 0) | {
+            "outcome": NOT_YET,
+            "reserved": False,
+            "node": None,
+            "nodes": [],
+            "awaitedSeconds": round(wait.awaited_s, 3),
+            "savesSeconds": round(wait.saved_s, 3),
+            "waitedSeconds": round(now_s - ticket.since_s, 3),
+            "askAgainSeconds": ASK_AGAIN_S,
+            "message": WAIT,
+        }
+
+    def _let_go(self, ticket: Ticket, call: PlaceCall, decision: Decision) -> float:
+        """A call that has waited goes, before it is reserved; how long it has waited."""
+        waited_s = self._clock.monotonic_s() - ticket.since_s
+        self._room.leave(ticket.tenant, call.idempotency_key or "")
+        self._metrics.held_s.inc(waited_s)
+        ranking, request = decision.ranking, decision.request
+        warm = False
+        if ranking is not None and request is not None and decision.reserves:
+            warm = bool(self._world.state.beliefs.books.warm(request.function, ranking.rows[ranking.best_first[:1]])[0])
+        self._metrics.held_ended["warm" if warm else "cold"].inc()
+        return round(waited_s, 3)
 
     def report(self, tenant: Tenant, uid: str, report: Report) -> dict[str, Any]:
         """The call still runs, or runs there: its lease starts anew. What was forgotten is learnt again from the report."""
@@ -166,6 +227,8 @@ class Placer:
             self._metrics.expired.inc(len(over))
             _log.warning("leases ran out", extra={"fields": {"placements": len(over), "one": over[0].uid}})
         self._metrics.open.set(len(self._leases))
+        self._metrics.held_ended["gone"].inc(self._room.silent(now_s))
+        self._metrics.waiting.set(len(self._room))
         self._metrics.active.set(self.owned())
         self._metrics.pool_nodes.set(len(self._pool.labels))
         self._metrics.both_doors.set(self._pool.touched_by_both())

@@ -58,6 +58,14 @@ class PlaceCall(Request):
     limit: int = Field(default=10, ge=1, le=100)
     """How many of the ranked nodes are answered."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+    wait_seconds: float = Field(default=0.0, ge=0, le=60)
+    """How long the caller would wait for a warm instance where that is expected to pay; 0: not at all. The binder has a bound, too."""
+
+    @model_validator(mode="after")
+    def _who_waits_can_be_told_apart(self) -> PlaceCall:
+        if self.wait_seconds and self.idempotency_key is None:
+            raise ValueError("waitSeconds needs an idempotencyKey: whoever asks again is known by it and keeps its place")
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_name_nodes(self) -> PlaceCall:

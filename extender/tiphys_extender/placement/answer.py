@@ -14,6 +14,7 @@ import numpy as np
 
 from tiphys_extender.placement.decide import Decision, Ranking, World, decide
 from tiphys_extender.placement.decisions import TOP, DecisionLog, Detail, Record
+from tiphys_extender.placement.patience import wanted_wait
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.wire import Call, encode_neutral, encode_ranked, parse_call, segments
 from tiphys_models.api.reasons import NeutralReason
@@ -186,14 +187,11 @@ class Answerer:
 
         kube-scheduler cannot be told to wait: the best node is answered all the same.
         """
-        policy, rows, first = ranking.policy, ranking.rows, ranking.best_first[0]
-        if (able := patient(policy)) is None:
+        policy = ranking.policy
+        if patient(policy) is None:
             return None, None
-        known, wait = rows != UNKNOWN, None
         try:
-            if known[first]:
-                view = self._world.state.view(request, rows[known])
-                wait = able.not_yet(view, ranking.scores[known], int(np.count_nonzero(known[:first])), 0)
+            wait = wanted_wait(self._world, request, ranking)
             return self._estimate(policy, request, ranking) if isinstance(policy, Estimator) else None, wait
         except Exception as error:  # noqa: BLE001 - a remark about an answer that has been given must not cost the reservation
             _log.error("policy failed", extra={"fields": {"policy": policy.name, "error": type(error).__name__}})

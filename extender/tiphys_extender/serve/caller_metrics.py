@@ -8,6 +8,8 @@ from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.refused import CODES, REASONS
 
 FINISHED = ("released", "unknown")
+HELD_ENDS = ("warm", "cold", "gone")
+"""On a warm instance, where one has to be started, or the caller fell silent."""
 
 
 class CallerMetrics(Metrics):
@@ -33,6 +35,11 @@ class CallerMetrics(Metrics):
         self.relearned = counter("placements_relearned_total", "Placements taken from a caller because this process did not know them.")
         self.replayed = counter("replayed_answers_total", "Answers given again for an idempotency key.")
         self.outside_pool = counter("candidates_outside_pool_total", "Candidates left out because they are not in the pool.")
+        self.waiting = gauge("calls_waiting", "Calls that were told to wait for a warm instance and still ask.")
+        self.held = counter("calls_held_total", "Calls that were told to wait.")
+        ended = counter("calls_held_ended_total", "Calls that waited, by how that ended.", "how")
+        self.held_ended = {how: ended.labels(how) for how in HELD_ENDS}
+        self.held_s = counter("calls_held_seconds_total", "Seconds that calls waited which then got a node.")
         self.active = gauge("calls_active", "1 while this process places the calls of its pool, 0 while it stands by.")
         self.pool_nodes = gauge("pool_nodes", "Nodes of the pool.")
         self.both_doors = gauge("pool_nodes_of_both_doors", "Nodes of the pool that hold pods which our scheduler placed.")
