@@ -30,11 +30,6 @@ class NotYet:
     """How much sooner than on the best node the call is expected to be done."""
 
 
-def pays(awaited_s: float, best_cost_s: float, warm_s: float) -> bool:
-    """Whether a call had better wait so long for an instance that then serves it within `warm_s`, than go where it costs least now."""
-    return awaited_s < SURE * (best_cost_s - warm_s)
-
-
 def awaited_s(rests_s: FloatArray, before: int) -> float:
     """When an instance is free for a call with so many others before it; infinite if fewer calls of its function are open than that."""
     if len(rests_s) <= before:
