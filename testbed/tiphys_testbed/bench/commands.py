@@ -1,4 +1,4 @@
-"""`tiphys bench extender|scale|scheduler|binder|live-placement|versions`: benchmarks that start processes."""
+"""`tiphys bench extender|scale|scheduler|binder|calls|live-placement|versions`: benchmarks that start processes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tiphys_models.base.errors import InvalidInput
 from tiphys_models.lab.documents import check as check_documents
 from tiphys_models.lab.documents import markdown, rewrite
 from tiphys_models.lab.report import Result
+from tiphys_models.placement.registry import usable_rules
 from tiphys_models.placement.sim.workloads import KINDS
 from tiphys_testbed.bench import binder as binder_bench
 from tiphys_testbed.bench import extender as extender_bench
@@ -141,6 +142,33 @@ def live_placement(
     from tiphys_testbed.bench.live_tables import tables  # noqa: PLC0415
 
     finish(result, json=json, out=out, check=check, plots={}, tables=tables(result))
+
+
+@process_app.command()
+def calls(
+    json: Json = False,
+    quick: Quick = False,
+    out: Out = None,
+    check: Check = False,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split: one pair of runs each, a minute long")] = "0,1,2,3,4",
+    worlds: Annotated[str, typer.Option(help="comma-separated: standard, readings-15s, dear-starts")] = "standard",
+    lanes: Annotated[str, typer.Option(help="comma-separated policies, played at the same time")] = "",
+) -> None:
+    """Calls placed by running binders, live: policies side by side on the same calls. Needs the extra `sim`."""
+
+    def work(tell: Callable[[str], None]) -> Result:
+        from tiphys_testbed.bench import calls as calls_bench  # noqa: PLC0415 - aiohttp, and nodes of the simulator
+
+        wanted, players = tuple(worlds.split(",")), tuple(lanes.split(",")) if lanes else calls_bench.LANES
+        if unknown := [name for name in wanted if name not in calls_bench.WORLDS]:
+            raise InvalidInput(f"--worlds: {unknown[0]!r} is none of {', '.join(calls_bench.WORLDS)}")
+        if unknown := [name for name in players if name not in (*usable_rules(), calls_bench.AGAIN)]:
+            raise InvalidInput(f"--lanes: {unknown[0]!r} is no policy that places calls without a model")
+        chosen = parse_numbers(seeds, "seeds", least=0)
+        plan = calls_bench.CallsPlan(chosen[:1] if quick else chosen, wanted, players, quick=quick)
+        return calls_bench.run(plan, tell)
+
+    finish(guarded(work), json=json, out=out, check=check, plots={})
 
 
 @process_app.command()
