@@ -17,6 +17,10 @@ BINDING_ROW = {
     "topology", "scenario", "arrivals", "policy", "training_seed", "application", "lambda_per_min", "seed", "streams", "success", "reject",
     "failure",
 }  # fmt: skip
+CALLS_ROW = {
+    "world", "run", "pair", "lane", "seed", "calls", "mean_s", "p50_s", "p95_s", "p99_s", "cold_starts", "held_share", "longest_hold_s",
+    "creation_p50_ms", "void",
+}  # fmt: skip
 BINDER_ROW = {"sites", "variants", "streams_per_s", "p50_ms", "p99_ms"}
 OBJECT = ["bench", "version", "quick", "seeds", "wall_seconds", "inputs", "rows", "summary", "claims"]
 
@@ -90,6 +94,17 @@ def test_bench_binding_prints_one_object_and_writes_its_files(tmp_path: Path) ->
     assert all(row["success"] + row["reject"] + row["failure"] == pytest.approx(1) for row in everything)
     assert json.loads((tmp_path / "result.json").read_text()) == answer
     assert len(list(tmp_path.glob("*.svg"))) == 7
+
+
+@pytest.mark.timeout(300)
+def test_bench_calls_plays_every_lane_through_running_binders() -> None:
+    answer = printed(bench("calls", "--quick", "--json", "--lanes", "warm-first,estimator"))
+    assert [row["lane"] for row in answer["rows"]] == ["warm-first", "estimator"]
+    assert all(row.keys() == CALLS_ROW for row in answer["rows"])
+    waits = {row["lane"]: row["held_share"] for row in answer["rows"]}
+    assert waits["warm-first"] == 0
+    assert waits["estimator"] > 0
+    assert {claim["id"]: claim["holds"] for claim in answer["claims"]} == {"calls-longest-hold-s": True}
 
 
 @pytest.mark.timeout(300)

@@ -244,3 +244,34 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
                 result.append(Claim(f"calls-{world}-estimator-over-{other}-ci95-high", round(interval(found).ci95_high, 4), bound, "<="))
     longest_s = max((row["longest_hold_s"] for row in rows), default=0.0)
     return [*result, Claim("calls-longest-hold-s", longest_s, LONGEST_S + 5.0, "<=")]
+
+
+def table(rows: Sequence[Row]) -> list[Row]:
+    """Worlds and lanes for people: mean completion, over warm-first's and over rule-6's, p99, cold starts, and what was held."""
+    lines = []
+    for world, lane in dict.fromkeys((row["world"], row["lane"]) for row in rows):
+        own = [row for row in rows if (row["world"], row["lane"]) == (world, lane) and not row["void"]]
+        if not own:
+            continue
+        lines.append(
+            {
+                "world": world,
+                "policy": f"`{BASE}`, once more" if lane == AGAIN else f"`{lane}`",
+                "pairs": len(own),
+                "mean s": f"{np.mean([row['mean_s'] for row in own]):.2f}",
+                f"over `{BASE}`": _shown(ratios(rows, world, lane, BASE)),
+                "over `rule-6`": _shown(ratios(rows, world, lane, "rule-6")),
+                f"p99 over `{BASE}`": _shown(ratios(rows, world, lane, BASE, "p99_s")),
+                "cold starts": f"{np.mean([row['cold_starts'] for row in own]):.0f}",
+                "held": f"{np.mean([row['held_share'] for row in own]):.0%}",
+                "longest s": f"{max(row['longest_hold_s'] for row in own):.1f}",
+            }
+        )
+    return lines
+
+
+def _shown(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return ""
+    found = interval(list(values))
+    return f"{found.mean:.3f} ({found.ci95_low:.3f}–{found.ci95_high:.3f})"

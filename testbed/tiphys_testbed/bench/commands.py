@@ -153,6 +153,7 @@ def calls(
     seeds: Annotated[str, typer.Option(help="comma-separated seeds of the test split: one pair of runs each, a minute long")] = "0,1,2,3,4",
     worlds: Annotated[str, typer.Option(help="comma-separated: standard, readings-15s, dear-starts")] = "standard",
     lanes: Annotated[str, typer.Option(help="comma-separated policies, played at the same time")] = "",
+    docs: Docs = None,
 ) -> None:
     """Calls placed by running binders, live: policies side by side on the same calls. Needs the extra `sim`."""
 
@@ -165,10 +166,14 @@ def calls(
         if unknown := [name for name in players if name not in (*usable_rules(), calls_bench.AGAIN)]:
             raise InvalidInput(f"--lanes: {unknown[0]!r} is no policy that places calls without a model")
         chosen = parse_numbers(seeds, "seeds", least=0)
+        check_documents(docs or (), ("calls",))
         plan = calls_bench.CallsPlan(chosen[:1] if quick else chosen, wanted, players, quick=quick)
-        return calls_bench.run(plan, tell)
+        result = calls_bench.run(plan, tell)
+        for path in docs or ():
+            rewrite(path, {"calls": markdown(calls_bench.table(result.rows))})
+        return result
 
-    finish(guarded(work), json=json, out=out, check=check, plots={})
+    finish(guarded(work, docs if quick else None), json=json, out=out, check=check, plots={})
 
 
 @process_app.command()
