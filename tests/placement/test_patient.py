@@ -11,7 +11,7 @@ import pytest
 from tests.placement.test_books import MIB, F, G, pod, ran, request, state_of
 from tiphys_models.base.facts import NodeFacts, PodFacts
 from tiphys_models.placement import learned_profiles
-from tiphys_models.placement.beliefs import Believed
+from tiphys_models.placement.believed import Believed
 from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.placement.candidates import CandidateView
 from tiphys_models.placement.estimator import crowding, expected_rests, placement_costs

@@ -15,6 +15,7 @@ from tiphys_models.placement.sim.kube import play
 from tiphys_models.placement.sim.kube.play import AnyPlayer, play_kube
 from tiphys_models.placement.sim.kube.scenario import LITTLE_MEMORY, READINGS_15, STANDARD, KubeScenario
 from tiphys_models.placement.sim.reference import Reference
+from tiphys_models.placement.sim.scenario import FaasScenario, NodeEvent
 
 pytestmark = pytest.mark.timeout(300, func_only=True)  # compilation comes on top
 
@@ -60,3 +61,12 @@ def test_both_simulators_of_pods_choose_wait_and_finish_alike(policy: PlacementP
 def test_somebody_waits_in_the_worlds_that_are_compared(policy: PlacementPolicy, player: AnyPlayer) -> None:
     """Otherwise they would be alike for nothing."""
     assert (play_kube(small_workload(80, seed=3), player, _small(STANDARD)).held_s > 0).any()
+
+
+def test_calls_of_a_node_that_goes_are_placed_again() -> None:
+    lost = FaasScenario(nodes=3, events=(NodeEvent(6.0, 2, joins=False), NodeEvent(11.3, 2, joins=True)))
+    reference = Reference(small_workload(80, seed=3), Estimator(), lost, kubernetes=True)
+    played = reference.run()
+    assert np.isfinite(played.finish_s).all()
+    assert not ((played.node == 2) & (played.start_s < 11.3) & (played.finish_s > 6.0)).any()
+    assert ((played.node == 2) & (played.start_s > 11.3)).any()

@@ -55,8 +55,10 @@ class _NodeList:
     def note(self, function: str, by: int, at_s: float) -> None:
         """The list has changed, or a change of that time has not happened after all."""
         self.changes.append((at_s, function, by))
-        self.forget_until(at_s - REMEMBERED_S, most=CHANGES)
-        self.latest_s = max(self.latest_s, at_s)
+        if self.changes[0][0] < at_s - REMEMBERED_S or len(self.changes) > CHANGES:
+            self.forget_until(at_s - REMEMBERED_S, most=CHANGES)
+        if at_s > self.latest_s:
+            self.latest_s = at_s
         left = self.counts.get(function, 0) + by
         if left:
             self.counts[function] = left
@@ -149,7 +151,9 @@ class Books:
         struck: list[IdleInstance] = []
         cold = function not in node.counts
         if not cold:
-            youngest = max(i for i, entry in enumerate(node.entries) if entry.function == function)
+            youngest = len(node.entries) - 1
+            while node.entries[youngest].function != function:
+                youngest -= 1
             struck.append(self._strike(row, node, youngest, at_s))
         else:
             room = self._nodes.memory_capacity[row] - self._nodes.memory_requested[row]
@@ -274,6 +278,8 @@ class Books:
     def _add(self, row: int, node: _NodeList, entry: IdleInstance, at_s: float, *, first: bool = False) -> None:
         if first:
             node.entries.insert(0, entry)
+        elif not node.entries or entry.since_s >= node.entries[-1].since_s:
+            node.entries.append(entry)
         else:
             insort(node.entries, entry, key=_SINCE)
         node.note(entry.function, +1, at_s)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tiphys_models.base.arrays import BoolArray, FloatArray, HashArray, IntArray
+from tiphys_models.placement.believed import Believed
 from tiphys_models.placement.calls import OpenCalls
-
-if TYPE_CHECKING:
-    from tiphys_models.placement.beliefs import Believed
 
 CORES, MEMORY_CAPACITY, MEMORY_REQUESTED, CPU_REQUESTED_MILLI, INFLIGHT, INFLIGHT_MEMORY = range(6)
 """Columns of `CandidateView.numbers` and of the table it is gathered from."""

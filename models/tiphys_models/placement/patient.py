@@ -14,7 +14,7 @@ import numpy as np
 
 from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.placement import kernels
-from tiphys_models.placement.beliefs import Believed
+from tiphys_models.placement.believed import Believed
 from tiphys_models.placement.candidates import CandidateView, PlacementMemory
 from tiphys_models.placement.estimator import expected_rests, placement_costs
 from tiphys_models.placement.learned_profiles import COLD_WORK, CORES_USED, START_S, WARM_WORK, saved_by_warmth

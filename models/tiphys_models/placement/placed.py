@@ -42,7 +42,7 @@ class Placement:
         )  # fmt: skip
 
 
-class Store(Protocol):
+class Bounded(Protocol):
     """Something of which a bounded number is kept."""
 
     evicted: int

@@ -26,7 +26,7 @@ from tiphys_models.placement.glimpse import Glimpse
 from tiphys_models.placement.idle import IdleInstances
 from tiphys_models.placement.images import MOST_IMAGES
 from tiphys_models.placement.lives import NodeLives
-from tiphys_models.placement.placed import UNSEEN, CallEnd, Placement, Store, amounts
+from tiphys_models.placement.placed import UNSEEN, Bounded, CallEnd, Placement, amounts
 from tiphys_models.placement.profiles import ProfileGap
 from tiphys_models.placement.runs import RunTimes
 from tiphys_models.placement.starts import StartTimes
@@ -71,7 +71,7 @@ class PlacementState:
         self.beliefs = Beliefs(self.nodes, self.functions, self._calls, self.limits.keep_alive_s)
         self._runs = RunTimes()
         self._lives = NodeLives(self.nodes, self._on_node, self.limits.most_functions)
-        self._stores: Mapping[str, Store] = {
+        self._stores: Mapping[str, Bounded] = {
             "functions": self.functions, "images": self.nodes.images, "idle-functions": self._idle, "start-times": self._starts,
             "lifetimes": self._lives,
         }  # fmt: skip
