@@ -87,8 +87,11 @@ def digest() -> str:
 
 
 def cells(seeds: Sequence[int], policies: Sequence[str], *, quick: bool) -> list[KubeCell]:
-    """Worlds with a bound on all seeds, those that are printed and those of profiles on half of them."""
-    every = tuple(p for p in policies if p in (*(r.name for r in RULES), BASE, "least-connections", "faasrank"))
+    """Worlds with a bound on all seeds, printed ones and those of profiles on half of them; none where none of the rules is asked for."""
+    own = {rule.name for rule in RULES}
+    if not own.intersection(policies):
+        return []
+    every = tuple(p for p in policies if p in (*own, BASE, "least-connections", "faasrank"))
     lean = tuple(p for p in every if p in (BASE, *_LEAN))
     half = seeds[: max(len(seeds) // 2, 1)]
     groups = [(scenario, seeds, every) for scenario in (JUDGED[:2] if quick else JUDGED)]
