@@ -82,7 +82,7 @@ class Ended(Request):
     core_seconds: float | None = Field(default=None, ge=0, le=1e9)
     """Processor time of the run, the start not counted."""
     start_seconds: float | None = Field(default=None, ge=0, le=1e6)
-    """From the placement until the call computed."""
+    """Seconds from the placement until the call computed."""
     cold: bool | None = None
     """Whether a new instance was started for it."""
 

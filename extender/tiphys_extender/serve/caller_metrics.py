@@ -9,7 +9,7 @@ from tiphys_extender.serve.refused import CODES, REASONS
 
 FINISHED = ("released", "unknown")
 HELD_ENDS = ("warm", "cold", "gone")
-"""On a warm instance, where one has to be started, or the caller fell silent."""
+"""How waiting ended: on a warm instance, where one has to be started, or because the caller fell silent."""
 
 
 class CallerMetrics(Metrics):
