@@ -14,7 +14,7 @@ class Believed:
 
     now_s: float
     node_cores: FloatArray
-    """Of every row of the table of all known nodes."""
+    """Cores of every row of the table of all known nodes."""
     speed: FloatArray
     """How fast each of these is beside the others."""
     warm: BoolArray

@@ -66,7 +66,7 @@ class _NodeList:
             self.counts.pop(function, None)
 
     def changed_since(self, at_s: float) -> dict[str, int]:
-        """By how many the instances of each function have changed since."""
+        """How many instances more, or fewer, each function has than at that time."""
         changed: dict[str, int] = {}
         if self.latest_s > at_s:
             for when_s, function, by in self.changes:

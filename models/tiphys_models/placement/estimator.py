@@ -15,7 +15,7 @@ START, RUN, HARM, EVICTION = range(4)
 PART_NAMES = ("start", "run", "harm", "eviction")
 _LEAST_S = 1e-6
 HARM_SHARE = 0.5
-"""Of what calls would lose if they were there as long as believed: they are believed to be there rather too long than too short."""
+"""The share that counts of what calls would lose if they stayed as long as believed: they are believed to stay rather too long."""
 
 
 def crowding(cores: FloatArray, open_row: IntArray, open_parallelism: FloatArray) -> FloatArray:

@@ -34,7 +34,7 @@ class Functions:
         self._at_rest: dict[str, None] = {}
         self._free_rows: list[int] = []
         self.profiles = Profiles()
-        """What runtimes report."""
+        """Profiles that runtimes report, a row a function."""
         self.evicted = 0
         """How many were let go because there were too many."""
 

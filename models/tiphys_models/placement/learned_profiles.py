@@ -23,7 +23,7 @@ NODE_CALLS, NODE_SUM = range(2)
 _NODE_FADE = 0.99
 _KNOWN = 4.0
 _DOUBT = 1.5
-"""By how many of its standard deviations the differences of nodes must exceed what chance makes of nodes that are alike."""
+"""Standard deviations by which the differences of nodes must exceed what chance makes of nodes that are alike."""
 FADE = 0.95
 """What is left of a sum when another call ends."""
 DECLARED_CALLS, TYPICAL_CALLS = 3.0, 0.5

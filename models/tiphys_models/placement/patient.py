@@ -24,7 +24,7 @@ EPSILON = 1e-3
 WAITS_WEIGHTS = (0.88, 0.22)
 """What a call waits for: so much of what warmth saves, and so many seconds."""
 RULE_6_WEIGHTS = (-0.20, -0.35, -0.80, -0.97, 0.79, 0.45)
-"""Of work still to do, crowding, what an eviction loses, open calls of the function; then what a call waits for."""
+"""Weights of work still to do, crowding, what an eviction loses and open calls of the function; then what a call waits for."""
 
 
 class Outlook(NamedTuple):
@@ -137,7 +137,7 @@ class WarmFirstWaits:
     weights: tuple[float, ...] = WAITS_WEIGHTS
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
-        """As warm-first-books."""
+        """The same scores as those of warm-first-books."""
         return by_the_books(view, view.believed())
 
     def not_yet(self, view: CandidateView, scores: FloatArray, best: int, before: int) -> NotYet | None:

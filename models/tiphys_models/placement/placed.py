@@ -56,7 +56,7 @@ class CallEnd:
     """What somebody has seen of a call that ran to its end, beyond the end itself; NaN and None where nobody has."""
 
     start_s: float = math.nan
-    """From the placement until it computed."""
+    """Seconds from the placement until it computed."""
     core_seconds: float = math.nan
     """Processor time of the run, the start not counted."""
     cold: bool | None = None

@@ -11,7 +11,7 @@ from tiphys_models.lab.compiled import compiled
 from tiphys_models.placement.sim.cluster import SimulatedCluster, SimulatedFleet
 from tiphys_models.placement.sim.events import advance, put
 from tiphys_models.placement.sim.kube.belief import Belief, correct, expire_listed, give_back, learn_call, take
-from tiphys_models.placement.sim.kube.deciding import NOT_YET, NOWHERE, KubeRule, decide_one
+from tiphys_models.placement.sim.kube.deciding import NOT_YET, KubeRule, decide_one
 from tiphys_models.placement.sim.observe import NodeSamples, reserve, take_sample
 
 _NEVER = np.inf
@@ -165,6 +165,3 @@ def run_pods(
                     looked_s = t
                 waiting += 1
     placed_s[:] = seen.placed_s
-
-
-__all__ = ["NOWHERE", "Clock", "run_pods"]
