@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from tiphys_cli.app import app
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.serve.metrics import Metrics
+from tiphys_extender.gates.metrics import ExtenderMetrics
 from tiphys_models.api.crd import object_schema
 from tiphys_models.api.resources import RESOURCES, Resource
 from tiphys_operator.all_metrics import all_metrics
@@ -220,7 +220,7 @@ def _metrics() -> str:
         "Every series of our own that a service serves under `/metrics`; those of the Python process (`process_*`) come with them. "
         "Alerts on them are explained in the [runbook](../runbook.md).\n",
     ]
-    services = (("Extender", Metrics().registry), ("Binder", BinderMetrics().registry), ("Operator", all_metrics().registry))
+    services = (("Extender", ExtenderMetrics().registry), ("Binder", BinderMetrics().registry), ("Operator", all_metrics().registry))
     for title, registry in services:
         parts += [f"## {title}\n", "| metric | kind | labels | meaning |\n|---|---|---|---|", *sorted(_series(registry)), ""]
     return "\n".join(parts)

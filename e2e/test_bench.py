@@ -25,9 +25,9 @@ BINDER_ROW = {"sites", "variants", "streams_per_s", "p50_ms", "p99_ms"}
 OBJECT = ["bench", "version", "quick", "seeds", "wall_seconds", "inputs", "rows", "summary", "claims"]
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, deadline_s: float = 280) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tiphys_cli", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
 
 
 def printed(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -35,13 +35,20 @@ def printed(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(run.stdout)
     assert list(answer) == OBJECT
     assert answer["quick"] is True
-    assert all(claim.keys() == {"id", "value", "bound", "holds"} for claim in answer["claims"])
+    assert all(claim.keys() - {"trivial", "void"} == {"id", "value", "bound", "holds"} for claim in answer["claims"])
     return answer
 
 
 def test_bench_extender_prints_one_object_and_writes_its_files(tmp_path: Path) -> None:
     answer = printed(bench("extender", "--quick", "--json", "--out", str(tmp_path)))
-    expected = [(model, names) for model in ("faasrank", "faasrank-paper") for names in (10, 100, 500, 1000, 5000)]
+    lanes = (
+        "faasrank",
+        "faasrank-paper",
+        "estimator",
+        "estimator",
+        "estimator-network",
+    )  # the estimator with few open calls, and with many
+    expected = [(lane, names) for lane in lanes for names in (10, 100, 500, 1000, 5000)]
     assert [(row["policy"], row["names"]) for row in answer["rows"]] == expected
     assert all(row.keys() >= ROW for row in answer["rows"])
     assert all(row["connections"] == 1 for row in answer["rows"])
@@ -78,6 +85,28 @@ def test_bench_live_placement_prints_live_and_simulated_figures() -> None:
         assert row["latency_s"] < row["mean_s"]
         assert row["latency_s"] > 0 or not calm
     assert {claim["id"] for claim in answer["claims"]} >= {"live-faasrank-over-default", "live-faasrank-decided"}
+
+
+@pytest.mark.needs_local
+@pytest.mark.timeout(600)
+def test_bench_live_placement_plays_stock_schedulers_beside_policies_whose_pods_wait() -> None:
+    pytest.importorskip("numba")
+    run = bench(
+        "live-placement", "--quick", "--json", "--lanes", "most-allocated,estimator", deadline_s=560
+    )  # compiles the simulator first
+    answer = printed(run)
+    assert [row["lane"] for row in answer["rows"]] == ["warm-first", "most-allocated", "estimator"]
+    assert all(row.keys() >= CALLS_ROW for row in answer["rows"])
+    gated = {row["lane"]: row["gated"] for row in answer["rows"]}
+    # admission has held pods of whoever may wait, and of nobody else; our watch may miss a gate that was open at once
+    assert gated.pop("estimator") > 0
+    assert set(gated.values()) == {0}
+    assert all(row["lost"] == 0 and row["sim_mean_s"] > 0 for row in answer["rows"] if not row["void"])
+    held = {claim["id"]: claim["holds"] for claim in answer["claims"]}
+    assert held["live-longest-hold-s"] or answer["rows"][0]["void"]
+    assert {"live-standard-estimator-over-warm-first", "live-standard-estimator-over-warm-first-ci95-high"} <= held.keys() or answer[
+        "rows"
+    ][0]["void"]
 
 
 @pytest.mark.timeout(300)
@@ -123,6 +152,8 @@ def test_bench_binder_prints_one_object() -> None:
         ("extender", "--seeds", "x"),
         ("scheduler", "--nodes", "1"),
         ("live-placement", "--reuse", "often"),
+        ("live-placement", "--worlds", "mars"),
+        ("live-placement", "--lanes", "nobody"),
         ("binding", "--policies", "magic"),
         ("nothing",),
     ],

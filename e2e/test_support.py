@@ -195,7 +195,7 @@ def test_unroute_lists_who_would_be_stranded(local: LocalCluster, namespace: str
     assert answer["pending_pods"] == [f"Pod {namespace}/left"]
     local.api.delete(f"/api/v1/namespaces/{namespace}/pods/left", gracePeriodSeconds=0)
     answer = json.loads(tiphys(local, *arguments))
-    assert answer == {"removed": [], "pending_pods": [], "workloads": [], "problems": []}
+    assert answer == {"removed": [], "opened": [], "pending_pods": [], "workloads": [], "problems": []}
 
 
 def test_policies_lists_the_names_of_the_crd(local: LocalCluster) -> None:
@@ -203,9 +203,10 @@ def test_policies_lists_the_names_of_the_crd(local: LocalCluster) -> None:
     crd = local.api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedulingpolicies.tiphys.io")
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     names = {kind: {row["name"] for row in listed if row["kind"] == kind} for kind in ("placement", "selector")}
-    # names are open strings, so that other packages can bring some; ours are those of the rules that may answer instead, and the learned one
-    assert names["placement"] == {*spec["fallback"]["enum"], "faasrank"}
+    # names are open strings, so that other packages can bring some; ours are those of the rules that may answer instead, and the learned ones
+    learned = [row["name"] for row in listed if row["kind"] == "placement" and row["learned"]]
+    assert learned == ["faasrank", "estimator-network"]
+    assert names["placement"] == {*spec["fallback"]["enum"], *learned}
     for name in (*names["placement"], *names["selector"]):
         assert re.fullmatch(spec["policy"]["pattern"], name)
         assert re.fullmatch(spec["select"]["properties"]["by"]["pattern"], name)
-    assert [row["name"] for row in listed if row["kind"] == "placement" and row["learned"]] == ["faasrank"]

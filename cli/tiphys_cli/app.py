@@ -38,6 +38,7 @@ PARTS: dict[str, Part] = {
     "policies": Part("tiphys_cli.support.commands", "policies", "List policies that place, plan, select, scale and bind; check one."),
     "snapshot": Part("tiphys_cli.support.commands", "snapshot", "Write a cluster's nodes, pods, policies and readings to a file."),
     "unroute": Part("tiphys_cli.support.commands", "unroute", "Stop routing pods to Tiphys, and list what still names it."),
+    "gates": Part("tiphys_cli.support.gates_commands", "gates_app", "Let go, by hand, pods that wait behind a scheduling gate."),
     "bench": Part("tiphys_cli.bench.app", "bench_app", "Benchmarks."),
     "train": Part("tiphys_cli.train.commands", "train_app", "Train learned policies from simulation."),
     "model": Part("tiphys_cli.model.commands", "model_app", "Learned models of a cluster: publish, list."),

@@ -20,9 +20,9 @@ def main() -> int:
     if sys.argv[1:]:
         sys.stderr.write("usage: python -m tiphys_extender [binder]\n")
         return 2
-    from tiphys_extender.server import run  # noqa: PLC0415
+    from tiphys_extender.gates.process import run_extender  # noqa: PLC0415
 
-    return run()
+    return run_extender()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from tiphys_models.api.scheduling_policy import Mode
 from tiphys_models.artifacts.loaders import Loaded
 from tiphys_models.artifacts.shipped import names_of
 from tiphys_models.artifacts.store import Mounted, Source, Store, StoredModel
+from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.errors import ArtifactRefused
 from tiphys_models.placement.faasrank import FaaSRank
 from tiphys_models.placement.protocol import PlacementPolicy
+from tiphys_models.placement.published_profiles import POLICY as PROFILES
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,9 @@ class ModelStore:
         self._scrape_window_s = scrape_window_s
         self._mounted = Mounted(self.store, directory, systems)
         self._informed: set[tuple[str, str, str]] = set()
+        self.profiles_published: Callable[[Mapping[str, FloatArray]], None] = _nobody
+        """Told what other clusters have learned of functions, whenever models change."""
+        self._profiles = ""
         self.store.take_shipped(shipped, [name for system in systems for name in names_of(system)])
 
     def policy(self, name: str, model: str, mode: Mode) -> PlacementPolicy | None:
@@ -76,6 +81,15 @@ class ModelStore:
         for labels in informed:
             self._metrics.model_info.labels(*labels).set(1)
         self._informed = informed
+        self.publish_profiles()
+
+    def publish_profiles(self) -> None:
+        """Tell of the profiles of the LearnedModel that serves Active policies, if they are others than before; none are there without."""
+        found = self.store.find(PROFILES, PROFILES, "Active")
+        digest = found.loaded.digest if found is not None else ""
+        if digest != self._profiles:
+            self._profiles = digest
+            self.profiles_published(found.loaded.value.profiles if found is not None else {})
 
     def describe(self) -> list[dict[str, Any]]:
         """Every artifact with its state, for people and the operator."""
@@ -95,6 +109,10 @@ class ModelStore:
             "refused": entry.refusal.reason if entry.refusal else "",
             "message": str(entry.refusal) if entry.refusal else "",
         }
+
+
+def _nobody(profiles: Mapping[str, FloatArray]) -> None:
+    """The default of `profiles_published`: a store that stands alone."""
 
 
 def _trained_windows_s(loaded: Loaded) -> list[int] | None:

@@ -19,12 +19,14 @@ from starlette.types import ASGIApp
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.model_store import PLACEMENT, ModelStore
 from tiphys_extender.placement.answer import Answerer, AnswerLimits
+from tiphys_extender.placement.checkpoint_file import CHECKPOINT, CHECKPOINT_LIMIT_S, CheckpointFile
 from tiphys_extender.placement.decide import World
 from tiphys_extender.placement.decision_file import DecisionFile
 from tiphys_extender.placement.decisions import DecisionLog
 from tiphys_extender.placement.hot_listener import HotListener, HotRoutes
 from tiphys_extender.placement.objects import PodSink
 from tiphys_extender.placement.readings import FixedReadings, PrometheusReadings, readings_from_file
+from tiphys_extender.placement.waited import Gates
 from tiphys_extender.serve.http_protocol import BoundedServer, Front, open_listener
 from tiphys_extender.serve.loops import TICKER, Loops
 from tiphys_extender.serve.metrics import Metrics
@@ -41,6 +43,7 @@ from tiphys_models.base.errors import InvalidInput, TiphysError
 from tiphys_models.kube.access import find_access
 from tiphys_models.kube.client import KubeClient
 from tiphys_models.kube.prometheus import Asker, PrometheusClient, Provenance
+from tiphys_models.placement import checkpoint
 from tiphys_models.placement.state import PlacementState, StateLimits
 from tiphys_models.serving.bearer import BearerTokens
 from tiphys_models.serving.bounds import REFUSALS, ListenerBounds
@@ -55,6 +58,7 @@ _LONGEST_READING_AGE_S = 3600.0  # what a policy may ask for at most; the policy
 
 _MODELS_LIMIT_S = 180.0  # fetching one has deadlines of its own, and every one that is fetched counts
 _READINGS_LIMIT_S = 60.0
+LEARNED_PATH = "/v1/learned"
 
 EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 1
@@ -104,8 +108,10 @@ class Parts:
             most_images=settings.max_images,
         )
         state = PlacementState(limits)
+        self.models.profiles_published = state.functions.publish
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
+        self.checkpoint = CheckpointFile(settings.state_dir, state, self.metrics, clock) if settings.state_dir else None
         restored = self.file.read() if self.file is not None else []
         self.decisions = DecisionLog(settings.decision_log_max, self.metrics, restored)
         answers = AnswerLimits(settings.deadline_ms / 1000, settings.max_names)
@@ -118,6 +124,10 @@ class Parts:
         self.status_tls: StatusTls | None = None
         self._jobs: dict[str, Callable[[], Awaitable[None]]] = {}
         """Jobs by the name of their loop; each is started again when it fails."""
+        if (kept := self.checkpoint) is not None:
+            kept.recall()
+            beat = self._beats(CHECKPOINT, CHECKPOINT_LIMIT_S)
+            self._jobs[CHECKPOINT] = lambda: kept.run(beat)
         self._servers: list[BoundedServer] = []
         self._hot: HotListener | None = None
 
@@ -167,6 +177,8 @@ class Parts:
             await asyncio.gather(stopped, *jobs, *serving, return_exceptions=True)
             self.answerer.settle()
             await ticker.flush()
+            if self.checkpoint is not None:
+                await self.checkpoint.save()
         return EXIT_FAILED if failed else 0
 
     def _missing(self) -> tuple[str, ...]:
@@ -228,20 +240,32 @@ class Parts:
 
     def _pages(self) -> Mapping[str, Page]:
         """What the status listener serves besides."""
-        return {}
+        return self._learned_page()
+
+    def _learned_page(self) -> Mapping[str, Page]:
+        return {LEARNED_PATH: lambda _: checkpoint.served(self.world.state, self._clock.now_s())}
 
     def _explain_stream(self) -> ExplainStream | None:
         """Function that explains a stream; None: this process binds none."""
         return None
 
+    def _probes(self) -> Mapping[str, Callable[[], str]]:
+        """Paths of the status listener that say whether something else than answers is ready, and why not."""
+        return {}
+
+    @property
+    def _gates(self) -> Gates | None:
+        """Pods that wait behind a gate; None: this process opens none."""
+        return None
+
     async def _open_listeners(self) -> None:
-        settings = self._settings
-        status = make_status_app(
-            self.metrics, self.health, self.decisions, self.models, status_tokens(settings), self.answerer.settle, self._pages()
-        )
+        settings, settle = self._settings, self.answerer.settle
+        tokens = status_tokens(settings)
+        status = make_status_app(self.metrics, self.health, self.decisions, self.models, tokens, settle, self._pages(), self._probes())
         explained = make_explain_app(
-            self.world, self.decisions, self.models, self.health, self._clock.now_s(), self.answerer.settle, self._explain_stream()
-        )
+            self.world, self.decisions, self.models, self.health, self._clock.now_s(), settle, self._explain_stream(),
+            self._learned_page(), self._gates,
+        )  # fmt: skip
         addresses = {
             self.asked: await self._listen_hot(),
             "status": self._listen(

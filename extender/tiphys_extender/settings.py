@@ -73,12 +73,17 @@ class Settings(BaseSettings):
     status_ca_file: OptionalPath = Field(default=None, description="CA of other status listeners, asked as https; unset: the system's.")
     decision_log_dir: OptionalPath = Field(default=None, description="Where decisions survive a restart of the container.")
     decision_log_max: int = Field(default=20_000, ge=10, le=1_000_000, description="How many decisions are kept.")
+    state_dir: OptionalPath = Field(
+        default=None, description="Where what placement has learned survives a restart of the container; unset: it is learned anew."
+    )
     switch_configmap: str = Field(default="tiphys-switch", description="ConfigMap in the own namespace; data.enabled=false stops Tiphys.")
     tls_cert_file: OptionalPath = Field(default=None, description="Certificate of the scheduler's listener; read again when it changes.")
     tls_key_file: OptionalPath = Field(default=None, description="Its key.")
     tls_client_ca_file: OptionalPath = Field(default=None, description="CA of the scheduler's client certificate, then required.")
     stall_limit_s: float = Field(default=2.0, gt=0, le=60, description="An event loop silent for longer ends the process.")
     reservation_ttl_s: float = Field(default=10.0, gt=0, le=600, description="How long a decided pod counts without being seen bound.")
+    gates_enabled: bool = Field(default=False, description="Hold pods that may wait behind their scheduling gate, and take it off.")
+    gates_longest_wait_s: float = Field(default=10.0, gt=0, le=60, description="How long a pod waits at the most.")
     max_functions: int = Field(
         default=2_000,
         ge=1,

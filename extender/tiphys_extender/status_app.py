@@ -20,6 +20,7 @@ from tiphys_extender.placement.decide import World
 from tiphys_extender.placement.decisions import DecisionLog
 from tiphys_extender.placement.explain import explain
 from tiphys_extender.placement.readings import coverage
+from tiphys_extender.placement.waited import Gates
 from tiphys_extender.serve.loops import Loops
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_models.placement.calls import PROFILE_QUANTITIES
@@ -102,8 +103,12 @@ def make_status_app(
     tokens: StatusTokens,
     settle: Settle = _nothing,
     pages: Mapping[str, Page] | None = None,
+    probes: Mapping[str, Callable[[], str]] | None = None,
 ) -> ASGIApp:
-    """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose."""
+    """Metrics, probes and the decision log; and other pages for whoever has the token of their purpose.
+
+    `probes` are further paths for everybody, each with what says why it is not ready; empty while it is.
+    """
     app = _app(settle)
 
     def scraped() -> None:
@@ -135,15 +140,16 @@ def make_status_app(
         settle()
         return Response(exposition.read(), media_type=CONTENT_TYPE_LATEST)
 
-    def healthz() -> Response:
-        problem = health.dead()
+    asked = {"/healthz": health.dead, "/readyz": health.problem, **(probes or {})}
+    return _Open({"/metrics": read_metrics, **{path: _probed(problem) for path, problem in asked.items()}}, app)
+
+
+def _probed(problem_of: Callable[[], str]) -> Callable[[], Response]:
+    def probe() -> Response:
+        problem = problem_of()
         return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
 
-    def readyz() -> Response:
-        problem = health.problem()
-        return Response(problem or "ok", status_code=503 if problem else 200, media_type="text/plain")
-
-    return _Open({"/metrics": read_metrics, "/healthz": healthz, "/readyz": readyz}, app)
+    return probe
 
 
 class _Open:
@@ -185,9 +191,13 @@ def make_explain_app(
     started_s: float,
     settle: Settle = _nothing,
     explain_stream: ExplainStream | None = None,
+    pages: Mapping[str, Page] | None = None,
+    gates: Gates | None = None,
 ) -> FastAPI:
     """Explain and state, on loopback only: who may port-forward to the pod may read it."""
     app = _app(settle)
+    for path, page in (pages or {}).items():
+        app.add_api_route(path, _served(page))
 
     @app.get("/v1/explain")
     async def read_explain(namespace: str = "default", pod: str = "", uid: str = "", stream: str = "") -> Response:
@@ -198,10 +208,13 @@ def make_explain_app(
             raise HTTPException(400, "name the pod: ?namespace=NS&pod=NAME or ?uid=UID; or a stream: ?stream=ID")
         records = decisions.of_uid(uid) if uid else decisions.of_name(namespace, pod)
         answer = explain(decisions, records, started_s)
+        held = gates.story(uid, namespace, pod) if gates is not None else None
+        if held is not None:
+            answer["held"] = held
         if records:
             profile = world.state.profile(records[-1].function)
             answer["callProfile"] = None if profile is None else dict(zip(PROFILE_QUANTITIES, profile.as_row(), strict=True))
-        return _Json(answer, status_code=200 if records else 404)
+        return _Json(answer, status_code=200 if records or held is not None else 404)
 
     @app.get("/v1/state")
     async def read_state() -> Response:

@@ -21,6 +21,7 @@ from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_models.kube.guard import GuardedSink, Troubles, said_without_words
 from tiphys_models.kube.kinds import LEARNED_MODELS, PLACEMENT_PLANS, SCHEDULING_POLICIES
 from tiphys_models.kube.reflector import BadObject, CountingSink, Reflector, WatchLimits
+from tiphys_models.placement.gate import MAY_WAIT
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ POLICIES_PATH = SCHEDULING_POLICIES.path()
 PLANS_PATH = PLACEMENT_PLANS.path()
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Pods without a node and finished ones are no load; the API server turns such a change into ADDED or DELETED for this watch."""
+WAITING_PATH = "/api/v1/pods"
+WAITING = {"labelSelector": f"{MAY_WAIT}=true", "fieldSelector": "spec.nodeName="}
+"""Pods without a node whose authors let them wait."""
 
 POD_REST_S = 0.05
 """Decisions see their own reservations at once, so binds may be heard of in batches: in a burst each would wake the process by itself."""
@@ -58,13 +62,15 @@ class Watches:
         nodes: CountingSink | None = None,
         pods: CountingSink | None = None,
         more: Mapping[str, tuple[str, CountingSink]] | None = None,
+        selections: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """`more`: other kinds and where they are; none of them is waited for in a cluster that does not have it."""
+        """`more`: other kinds and where they are, `selections` which of their objects; none is waited for in a cluster without it."""
         self._world = world
         self._loops = loops or Loops(metrics, clock)
         self._learned = learned
         self._gave_up: set[str] = set()
         self._heard_s: dict[str, float] = {}
+        self._failed_s: dict[str, float] = {}
         self._metrics = metrics
         self._clock = clock
         self._sinks: dict[str, CountingSink] = {
@@ -88,7 +94,7 @@ class Watches:
             paths["models"] = (LEARNED_MODELS.path(learned.namespace), {})
         self._more = frozenset(more or ())
         for kind, (path, sink) in (more or {}).items():
-            self._sinks[kind], paths[kind] = sink, (path, {})
+            self._sinks[kind], paths[kind] = sink, (path, (selections or {}).get(kind, {}))
         limits = limits or WatchLimits()
         troubles = watch_troubles(metrics)
         self._reflectors = {
@@ -127,6 +133,14 @@ class Watches:
             return kind in self._gave_up or (reflector.synced.is_set() and self._learned.settled)
         return reflector.synced.is_set()
 
+    def deaf(self, *kinds: str) -> list[str]:
+        """Those of the kinds of which nothing was listed yet, or nothing was heard since their watch failed last."""
+        return [
+            kind
+            for kind in kinds
+            if not self._reflectors[kind].synced.is_set() or self._failed_s.get(kind, -math.inf) >= self._reflectors[kind].last_activity_s
+        ]
+
     def publish(self) -> None:
         """Sync state and gauges; called every tick."""
         missing = self.missing
@@ -143,6 +157,7 @@ class Watches:
     def _failed(self, kind: str, path: str, error: Unavailable) -> None:
         reason = watch_reason(error)
         self._gave_up.add(kind)
+        self._failed_s[kind] = self._clock.monotonic_s()
         self._loops.beat(_loop(kind))  # the API server's trouble, not the loop's: how old its news is has a metric of its own
         self._metrics.watch_errors[kind, reason].inc()
         hint = "grant get, list and watch on it to the extender's service account" if reason == "forbidden" else ""

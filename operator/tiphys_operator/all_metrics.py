@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tiphys_operator.gates.metrics import GateMetrics
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.platforms.metrics import PlatformMetrics
 from tiphys_operator.scaling.metrics import ScalingMetrics
 from tiphys_operator.streams.metrics import BindingMetrics
 
@@ -10,6 +12,8 @@ from tiphys_operator.streams.metrics import BindingMetrics
 def all_metrics() -> OperatorMetrics:
     """The metrics that one process exports; each system's are there from the start, also where its loop is off."""
     metrics = OperatorMetrics()
+    metrics.part(GateMetrics)
     metrics.part(ScalingMetrics)
     metrics.part(BindingMetrics)
+    metrics.part(PlatformMetrics)
     return metrics

@@ -22,6 +22,7 @@ from tiphys_models.serving.bounds import ListenerBounds
 from tiphys_models.serving.certificates import ServerCertificates, TrustedAuthority
 from tiphys_operator.all_metrics import all_metrics
 from tiphys_operator.cluster.watching import ClusterWatch
+from tiphys_operator.gates.opener import SecondOpener
 from tiphys_operator.metrics import ErrorReason
 from tiphys_operator.object_guard import ObjectGuard
 from tiphys_operator.placement.controller import PlacementController
@@ -29,11 +30,14 @@ from tiphys_operator.placement.decision_reader import DecisionReader
 from tiphys_operator.placement.learned_check import LearnedCheck
 from tiphys_operator.placement.models_found import ModelShelf
 from tiphys_operator.placement.observer import POLICIES_PATH, Observer
+from tiphys_operator.platforms.asking import InstanceReader
+from tiphys_operator.platforms.controller import PlatformsController
+from tiphys_operator.platforms.metrics import PlatformMetrics
 from tiphys_operator.records import make_records
 from tiphys_operator.runtime.health import Health, beat
 from tiphys_operator.runtime.kopf_watch import KopfWatch, SeenVersions
 from tiphys_operator.runtime.leadership import Leadership
-from tiphys_operator.runtime.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted
+from tiphys_operator.runtime.permissions import WATCH_MODELS, WATCH_POLICIES, PermissionCheck, wanted_by
 from tiphys_operator.runtime.writer import Writer
 from tiphys_operator.scaling.agents import AgentShelf
 from tiphys_operator.scaling.controller import LOOP as SCALING
@@ -99,16 +103,7 @@ class Operator:
         self._leadership = Leadership(self._lease, self._claim(claim), self._metrics)
         self._health = Health(clock, self._lease, settings.dead_after_s)
         self._metrics.show_loops(self._health.loops)
-        rights = wanted(
-            settings.namespace,
-            settings.lease_name,
-            settings.selection_configmap,
-            scaling=settings.scaling,
-            scaling_namespaces=settings.scaling_namespaces,
-            binding=settings.binding,
-            claim=claim,
-        )
-        self._permissions = PermissionCheck(self._client, rights, self._metrics)
+        self._permissions = PermissionCheck(self._client, wanted_by(settings, claim), self._metrics)
         self._prices = read_prices(settings.prices_file)
         self._prometheus: PrometheusClient | None = None
         if settings.prometheus_url:
@@ -177,6 +172,11 @@ class Operator:
                 # before anything is tried: kopf would retry a refused watch for a minute and then end the process
                 await asyncio.wait_for(self._permissions.check_softly(), _PERMISSIONS_FIRST_S)
             tasks = [asyncio.create_task(beat(self._health, self._metrics)), asyncio.create_task(self._check_permissions())]
+            if self._settings.gates_enabled:
+                opener = SecondOpener(
+                    self._client, self._metrics, self._clock, self._health.loops, self._settings.gates_longest_wait_s, self._permissions
+                )
+                tasks.append(asyncio.create_task(opener.keep_running()))  # whoever leads: a standby lets go pods, too
             try:
                 return await self._campaign(stop)
             finally:
@@ -252,6 +252,8 @@ class Operator:
             asyncio.create_task(_watch_models(shelf, reconciler, guard, self._health.loops), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
         }
+        if self._settings.knative:
+            working.add(asyncio.create_task(self._platforms(watch).run(), name="platforms"))
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
             scaling = ScalingController(
@@ -288,6 +290,13 @@ class Operator:
             if not task.cancelled() and (error := task.exception()) is not None:
                 return self._ended(task.get_name(), error)
         return EXIT_FAILED
+
+    def _platforms(self, watch: ClusterWatch) -> PlatformsController:
+        metrics = self._metrics.part(PlatformMetrics)
+        interval_s, label = self._settings.knative_interval_s, self._settings.node_label
+        return PlatformsController(
+            watch, InstanceReader(metrics), metrics, self._clock, interval_s=interval_s, node_label=label, beats=self._health.loops
+        )
 
     def _ended(self, part: str, error: BaseException) -> int:
         fields = {"part": part, "error": f"{type(error).__name__}: {error}"}

@@ -131,7 +131,7 @@ class OperatorMetrics:
             self.reconciles.labels(result)
         for reason in ErrorReason:
             self.errors.labels(reason)
-        for kind in ("status", "event", "plan", "scale", "resize"):
+        for kind in ("status", "event", "plan", "scale", "resize", "gate"):
             self.writes.labels(kind)
         self.count_policies({})
 

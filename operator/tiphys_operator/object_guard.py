@@ -8,7 +8,7 @@ from tiphys_models.kube.guard import Troubles
 
 KINDS = (
     "Pod", "Node", "EndpointSlice", "SchedulingPolicy", "LearnedModel", "ScalingPolicy", "InferenceSite", "ModelVariant", "StreamPolicy",
-    "DecisionLog", "StreamSummary", "ModelArtifact", "Permission", "Metrics",
+    "DecisionLog", "StreamSummary", "ModelArtifact", "Permission", "Metrics", "Loop",
 )  # fmt: skip
 
 

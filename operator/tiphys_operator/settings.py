@@ -106,6 +106,8 @@ class Settings(BaseSettings):
     probe_sites: int = Field(default=100, ge=1, le=10_000, description="Sites of one namespace that are probed: the oldest.")
     probe_rate: float = Field(default=50.0, gt=0, le=10_000, description="Probes a second of one namespace; above, all come more seldom.")
     probe_interval_s: float = Field(default=1.0, ge=1, le=300, description="Shortest time between two probes of a site.")
+    knative: bool = Field(default=False, description="Whether instances of Knative's revisions are asked if they are idle.")
+    knative_interval_s: float = Field(default=5.0, ge=1, le=60, description="Time between two such rounds.")
     prometheus_url: str = Field(
         default="", description="Nodes' CPU use for select (empty: what pods request counts), and requests for scaling (empty: it holds)."
     )
@@ -121,6 +123,8 @@ class Settings(BaseSettings):
     scrape_window_s: int = Field(default=60, ge=1, le=3600, description="Window of rates.")
     node_label: str = Field(default="node", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Label that holds the node's name.")
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")
+    gates_enabled: bool = Field(default=False, description="Whether pods that are held longer than anybody may wait are let go.")
+    gates_longest_wait_s: float = Field(default=10.0, gt=0, le=3600, description="So long the extender may hold a pod; we come 3 s later.")
     status_host: str = Field(default="0.0.0.0", description="Address of metrics and probes.")  # noqa: S104
     status_port: int = Field(default=8080, ge=0, le=65535, description="Port of metrics and probes; 0 takes a free one and logs it.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severe line written.")

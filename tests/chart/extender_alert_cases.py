@@ -1,6 +1,6 @@
 """For every alert on scheduler, extender and binder: series on which it fires, with what it then says, and series on which it must not."""
 
-from tests.chart.alert_case import AT, BINDER, OTHER, Case, Series
+from tests.chart.alert_case import AT, BINDER, OP, OTHER, Case, Series
 
 UP = {"job": "tiphys-extender-status", "instance": "10.0.0.1:8080"}
 _SCORE = 'scheduler_framework_extension_point_duration_seconds_count{extension_point="Score",profile="tiphys",status="Success"}'
@@ -28,6 +28,17 @@ def _stranded(attempts: str | None, node: str = "") -> Series:
 
 
 EXTENDER_CASES: dict[str, Case] = {
+    "TiphysPodHeldTooLong": Case(
+        {f"tiphys_extender_oldest_gated_seconds{{{AT}}}": "0+20x10", f"tiphys_extender_gate_bound_seconds{{{AT}}}": "10x10"},
+        "2m",
+        "A pod has carried the scheduling gate 30s longer than the bound; somebody should have let it go.",
+        {
+            f"tiphys_extender_oldest_gated_seconds{{{AT}}}": "14x60",
+            f"tiphys_extender_gate_bound_seconds{{{AT}}}": "10x60",
+            f"tiphys_operator_oldest_gated_seconds{{{OP}}}": "14x60",
+            f"tiphys_operator_gate_bound_seconds{{{OP}}}": "10x60",
+        },
+    ),
     "TiphysPodsStranded": Case(
         _stranded(None),
         "15m",

@@ -9,6 +9,12 @@ OPERATOR_CASES: dict[str, Case] = {
         "Nobody reconciles SchedulingPolicies. Placement goes on by their specs; status and counters stand still.",
         {f"tiphys_operator_leader{{{OP}}}": "0x60", f"tiphys_operator_leader{{{OP2}}}": "1x60"},
     ),
+    "TiphysGatesOpenedByTheOperator": Case(
+        {f"tiphys_operator_gates_opened_total{{{OP}}}": "0x5 0+10x60"},
+        "8m",
+        "In 15 minutes the operator let 20 pods go that the extender should have let go before.",
+        {f"tiphys_operator_gates_opened_total{{{OP}}}": "30x60"},
+    ),
     "TiphysOperatorTwoLeaders": Case(
         {f"tiphys_operator_leader{{{OP}}}": "1x60", f"tiphys_operator_leader{{{OP2}}}": "1x60"},
         "5m",

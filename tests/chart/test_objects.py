@@ -202,7 +202,7 @@ def test_the_hook_before_uninstall_cleans_up() -> None:
     (job,) = [item for item in hooks if item["kind"] == "Job"]
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == [
         *("python", "-m", "tiphys_operator.unroute"),
-        *("--routing-name=tiphys-routing", "--scheduler-name=tiphys"),
+        *("--routing-name=tiphys-routing", "--waiting-name=tiphys-waiting", "--scheduler-name=tiphys"),
     ]
     assert job["spec"]["activeDeadlineSeconds"] == 120
 

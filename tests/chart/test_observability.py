@@ -21,7 +21,7 @@ from tiphys_cli.observability.generate import files, stale
 from tiphys_cli.observability.rules import alerts, rule_file
 from tiphys_cli.observability.runbooks import runbook
 from tiphys_extender.binder.metrics import BinderMetrics
-from tiphys_extender.serve.metrics import Metrics as ExtenderMetrics
+from tiphys_extender.gates.metrics import ExtenderMetrics
 from tiphys_models.seats.record import System
 from tiphys_operator.all_metrics import all_metrics
 from tiphys_testbed.tools.toolbox import Toolbox

@@ -52,6 +52,8 @@ KNOWS = (
     | rights("keda.sh", "scaledobjects", ("watch",))
 )
 """What spares each window its questions: only where all namespaces may be scaled."""
+OPENS = rights("", "pods", ("get", "patch"))
+"""Of those who open gates, where pods may wait."""
 BINDING = rights("discovery.k8s.io", "endpointslices", READ).union(
     *(
         rights("tiphys.io", kind, READ) | rights("tiphys.io", f"{kind}/status", ("patch",))
@@ -108,12 +110,13 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         rights("tiphys.io", "learnedmodels", ("create", "update", "patch", "delete")) | rights("tiphys.io", "placementplans", ("delete",))
     ),
     ("ClusterRole", "tiphys-unroute"): (
-        rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing")
-        | rights("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ("get", "delete"), "tiphys-routing")
+        rights("admissionregistration.k8s.io", "mutatingadmissionpolicies", ("get", "delete"), "tiphys-routing", "tiphys-waiting")
+        | rights("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ("get", "delete"), "tiphys-routing", "tiphys-waiting")
         | rights("", "pods", ("list",))
         | {("apps", kind, "list", ()) for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")}
         | {("batch", kind, "list", ()) for kind in ("jobs", "cronjobs")}
     ),
+    ("ClusterRole", "tiphys-gates"): OPENS,
     ("ClusterRole", "tiphys-weights-check"): {
         ("tiphys.io", kind, "list", ()) for kind in ("schedulingpolicies", "scalingpolicies", "streampolicies", "learnedmodels")
     },
@@ -130,6 +133,8 @@ BINDINGS = {
     ("tiphys-operator", "Role", "tiphys-operator"),
     ("tiphys-operator-scaling", "Role", "tiphys-operator-scaling"),
     ("tiphys-operator-claim", "Role", "tiphys-operator-claim"),
+    ("tiphys-operator-gates", "ClusterRole", "tiphys-gates"),
+    ("tiphys-extender-gates", "ClusterRole", "tiphys-gates"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
     ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
     ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
@@ -162,6 +167,8 @@ def test_roles_grant_exactly_what_the_list_allows(mode: str) -> None:
             if (kind, name) == ("ClusterRole", "tiphys-operator"):
                 allowed = allowed | (SCALING if mode != "no-scaling" else set()) | (BINDING if mode != "no-binding" else set())
                 allowed = allowed | (ACTS | KNOWS if mode not in ("no-scaling", "scaling-namespaces") else set())
+            if (name, mode) == ("tiphys-unroute", "gates"):
+                allowed = allowed | OPENS
             assert found - allowed == set(), f"{kind} {name} grants more"
             assert allowed - found == set(), f"{kind} {name} grants less"
 
@@ -192,7 +199,8 @@ def test_bindings_are_of_known_roles_to_our_own_accounts(mode: str) -> None:
 def test_the_operator_finds_every_right_it_checks_at_start() -> None:
     rendered = render_mode("default")
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
-    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection"):
+    held |= granted(render_mode("gates").one("ClusterRole", "tiphys-gates"))
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", gates=True):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         names = (wanted.name,) if wanted.name else ()
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text
@@ -242,6 +250,21 @@ def test_what_is_probed_can_be_held_to_networks_and_the_way_out_with_it() -> Non
     assert [rule for rule in egress if "to" not in rule] == [{"ports": [{"port": 53, "protocol": p} for p in ("UDP", "TCP")]}]
     assert sites not in held.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
     assert {"ports": api["ports"]} in free.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"]
+
+
+def test_an_operator_that_asks_queue_proxies_is_let_out_to_them_and_to_nothing_else() -> None:
+    knative = {"enabled": True, "intervalSeconds": 2}
+    plain, asking = render({}), render({"operator": {"knative": knative}})
+    revisions = {"matchExpressions": [{"key": "serving.knative.dev/revision", "operator": "Exists"}]}
+    way = {"to": [{"namespaceSelector": {}, "podSelector": revisions}], "ports": [{"port": 9090, "protocol": "TCP"}]}
+    egress = [one.one("NetworkPolicy", "tiphys-operator")["spec"]["egress"] for one in (plain, asking)]
+    assert [rule for rule in egress[1] if rule not in egress[0]] == [way]
+    assert way not in asking.one("NetworkPolicy", "tiphys-scheduler")["spec"]["egress"]
+    env = {
+        e["name"]: e.get("value") for e in asking.one("Deployment", "tiphys-operator")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert (env["TIPHYS_OPERATOR_KNATIVE"], env["TIPHYS_OPERATOR_KNATIVE_INTERVAL_S"]) == ("true", "2")
+    assert granted(asking.one("ClusterRole", "tiphys-operator")) == granted(plain.one("ClusterRole", "tiphys-operator")), "no new right"
 
 
 def test_a_binder_gets_out_to_the_others_that_it_is_told_to_ask() -> None:
@@ -335,6 +358,7 @@ def test_policies_of_admission_are_on_by_default_and_deny() -> None:
     assert names({"trainer": {"enabled": True}}) == {"tiphys-scaling-authors", "tiphys-trainer-models", "tiphys-trainer-configmaps"}
     assert names({"trainer": {"enabled": True}, "admission": {"scalingAuthors": False, "trainer": False}}) == set()
     assert names({"operator": {"scaling": {"enabled": False}}}) == set()
+    assert names({"gates": {"enabled": True}}) == {"tiphys-scaling-authors", "tiphys-gate-openers"}
 
 
 def test_an_expression_of_the_authors_policy_asks_at_most_twice() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from tiphys_cli.support.explain import estimate_rows, explanation, never_asked, profile_line, top_scores
-from tiphys_models.api.reasons import FallbackReason, NeutralReason
+from tiphys_models.api.reasons import FallbackReason, NeutralReason, OpenReason
 
 
 def pod(node: str = "n1", scheduler: str = "tiphys", **changes: Any) -> dict[str, Any]:
@@ -118,3 +118,39 @@ def test_an_estimate_is_shown_in_seconds_with_its_sum() -> None:
 def test_a_wait_that_would_have_paid_is_told() -> None:
     found = explanation("ns", "p", pod(), record(wait={"seconds": 0.4, "saves": 2.125}), "here", "tiphys")
     assert any("a warm instance in 0.40 s, and the pod done 2.12 s sooner" in sentence for sentence in found.because)
+
+
+HELD = {"state": "held", "since": 1_700_000_000.0, "seconds": 2.5, "until": 1_700_000_010.0, "function": "ns/f"}
+
+
+def test_a_held_pod_says_since_when_for_what_and_until_when() -> None:
+    held = HELD | {"rank": 2, "awaitedSeconds": 1.25, "savesSeconds": 3.0}
+    found = explanation("ns", "p", pod(node=""), {"asked": False, "held": held}, "here", "tiphys")
+    assert found.headline == "pod p is held since 22:13:20 UTC, 2.5 s; it goes at 22:13:30 UTC at the latest"
+    (said,) = found.because
+    assert "expected for it in 1.25 s" in said
+    assert "3.00 s sooner" in said
+    assert "2 of its function wait before it" in said
+    assert found.record["held"] == held
+
+
+def test_a_gated_pod_that_nobody_has_looked_at_says_so() -> None:
+    found = explanation("ns", "p", pod(node=""), {"asked": False, "held": HELD}, "here", "tiphys")
+    assert "nobody has looked at it yet" in found.because[0]
+
+
+@pytest.mark.parametrize("reason", list(OpenReason))
+def test_a_pod_that_was_held_says_for_how_long_and_why_it_was_let_go(reason: OpenReason) -> None:
+    found = explanation("ns", "p", pod(), record(held={"seconds": 1.5, "reason": str(reason)}), "here", "tiphys")
+    (said,) = [sentence for sentence in found.because if "It was held" in sentence]
+    assert said.startswith(f"It was held for 1.50 s behind its scheduling gate and let go ({reason}): ")
+    assert "see the documentation" not in said
+
+
+def test_a_pod_that_was_let_go_and_never_asked_about_says_both() -> None:
+    held = HELD | {"state": "opened", "reason": "bound"}
+    found = explanation("ns", "p", pod(), {"asked": False, "held": held}, "here", "tiphys")
+    assert "It was held for 2.50 s" in found.because[0]
+    assert len(found.because) > 1
+    waits = explanation("ns", "p", pod(node=""), {"asked": False, "held": held}, "here", "tiphys")
+    assert "has been let go" in waits.headline

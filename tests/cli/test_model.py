@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from tests.builders import node, pod
 from tiphys_cli.app import app
 from tiphys_cli.model.listing import published_rows, shipped_rows
 from tiphys_cli.model.publishing import Publication, publication, publish
@@ -22,6 +23,9 @@ from tiphys_models.base.errors import InvalidInput
 from tiphys_models.kube.access import ApiAccess
 from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_models.kube.unshipped import Need, Needs
+from tiphys_models.placement.checkpoint import document, learned_of
+from tiphys_models.placement.placed import CallEnd
+from tiphys_models.placement.state import PlacementState
 from tiphys_models.placement.untrained import write_untrained
 
 
@@ -309,3 +313,25 @@ def test_who_needs_weights_is_listed_and_a_gap_is_told(monkeypatch: pytest.Monke
     shown = run.invoke(app, ["model", "needed", "-n", "ours"], env={"COLUMNS": "200"})
     assert ("tiphys model ship scaling-q-table" in shown.stdout, "streampolicies" in shown.stderr) == (True, True)
     assert run.invoke(app, ["model", "needed", "-n", "ours"]).stdout == "every policy has its weights\n"
+
+
+def test_what_was_learned_is_shown_and_exported_from_a_document(tmp_path: Path) -> None:
+    state = PlacementState()
+    state.put_node(node("n0"))
+    for i in range(5):
+        state.bound(pod(f"c{i}", function="shop/pay", node="n0", scheduled_s=10.0 * i), 10.0 * i)
+        state.ran(f"c{i}", 10.0 * i + 4.0, CallEnd(start_s=1.0, core_seconds=6.0, cold=True))
+    (tmp_path / "learned.json").write_bytes(document(learned_of(state, 0.0)).content)
+    shown = CliRunner().invoke(app, ["model", "learned", "--from", str(tmp_path / "learned.json")], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "shop/pay" in shown.output
+    made = CliRunner().invoke(app, ["model", "export", str(tmp_path / "out"), "--from", str(tmp_path / "learned.json")])
+    assert made.exit_code == 0
+    assert publication(tmp_path / "out" / "estimator.json", "", "ns", "active").model["spec"]["policy"] == "estimator"
+
+
+def test_a_document_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "learned.json").write_text("{}")
+    shown = CliRunner().invoke(app, ["model", "learned", "--from", str(tmp_path / "learned.json")])
+    assert shown.exit_code != 0
+    assert "format" in shown.output

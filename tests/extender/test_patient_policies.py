@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ from tiphys_extender.placement.objects import PodSink
 from tiphys_models.api.reasons import FallbackReason
 from tiphys_models.base.clock import ManualClock
 from tiphys_models.placement.calls import FunctionProfile
-from tiphys_models.placement.candidates import CandidateView, PlacementMemory
+from tiphys_models.placement.candidates import CandidateView
+from tiphys_models.placement.objectives import PricedEstimator, added_node_s
 from tiphys_models.placement.patient import Estimator
+from tiphys_models.placement.placed import CallEnd
 
 PATIENT = ("warm-first-books", "warm-first-waits", "rule-6", "estimator")
 WAITING = PATIENT[1:]
@@ -79,12 +83,78 @@ def test_no_estimate_is_shown_of_a_function_that_nobody_knows() -> None:
     assert "estimate" not in explain(made.decisions, made.decisions.of_uid("next"), 0.0)
 
 
+def seen_to_end(made: Extender, function: str, core_seconds: float) -> None:
+    """Four calls of a function that nobody declared ended on n3."""
+    for i in range(4):
+        made.state.bound(pod(f"{function}-{i}", function=function, node="n3", scheduled_s=made.clock.now_s()), made.clock.now_s())
+        made.state.ran(f"{function}-{i}", made.clock.now_s() + 1.0, CallEnd(core_seconds=core_seconds))
+
+
+def test_without_processor_time_the_strongest_rule_answers_and_says_why() -> None:
+    made = extender("estimator")
+    seen_to_end(made, "default/blind", math.nan)
+    scores = made.ask("next", function="blind")
+    assert scores["n3"] == 10  # the books know as much as ever
+    assert (made.last["outcome"], made.last["reason"]) == ("fallback", FallbackReason.CPU_MISSING)
+    assert made.last["policyName"] == "warm-first-waits"
+    assert made.counted("fallback_answers_total", reason="container-cpu-missing") == 1
+    seen_to_end(made, "default/seen", 2.0)
+    made.ask("other", function="seen")
+    assert (made.last["outcome"], made.last["policyName"]) == ("scored", "estimator")
+
+
+def test_a_published_profile_lets_the_estimator_decide_without_processor_time() -> None:
+    made = extender("estimator")
+    seen_to_end(made, "default/blind", math.nan)
+    made.state.functions.publish({"default/blind": np.array([5.0, 1.0, 2.0, 2.0])})
+    made.ask("next", function="blind")
+    assert (made.last["outcome"], made.last["policyName"]) == ("scored", "estimator")
+
+
+@pytest.mark.parametrize(
+    ("spec", "judge"),
+    [
+        ({"objective": "completion", "policy": "greedy"}, "greedy"),
+        ({"objective": "cost"}, "lifetimes"),
+        ({"objective": "cost", "policy": "estimator"}, "lifetimes"),
+        ({"objective": "cost", "policy": "most-allocated"}, "most-allocated"),
+        ({"objective": "both"}, "estimator"),
+        ({"objective": "both", "policy": "estimator", "nodeSecondWorthMilliseconds": 500}, "estimator"),
+    ],
+)
+def test_the_objective_says_who_judges(spec: dict[str, Any], judge: str) -> None:
+    made = Extender(nodes=4, policies=[policy_object("p", mode="Active", **spec)], clock=ManualClock())
+    made.ask("next")
+    assert (made.last["outcome"], made.last["policyName"]) == ("scored", judge)
+
+
+@pytest.mark.parametrize(("policy", "objective"), [("greedy", "cost"), ("lifetimes", "both"), ("warm-first", "both"), ("faasrank", "cost")])
+def test_a_policy_that_cannot_judge_by_the_objective_leaves_it_to_the_fallback(policy: str, objective: str) -> None:
+    made = Extender(nodes=4, policies=[policy_object("p", mode="Active", policy=policy, objective=objective)], clock=ManualClock())
+    made.ask("next")
+    assert (made.last["reason"], made.last["policyName"]) == (FallbackReason.OBJECTIVE_UNSUPPORTED, "warm-first")
+
+
+def test_seconds_of_a_node_are_added_at_their_price() -> None:
+    made = extender("estimator")
+    now_s = made.clock.now_s()
+    made.state.bound(pod("stays", node="n1", scheduled_s=now_s - 90_000.0), now_s)
+    rows = made.state.nodes.rows(["n0", "n1"])
+    view = made.state.view(request("next"), rows)
+    free, memory = PricedEstimator(worth_s=0.0), made.state.memory()
+    np.testing.assert_allclose(free.score(view, memory), Estimator().score(view, memory))
+    added = added_node_s(view)
+    assert added[0] > added[1] > 0  # n0 would be opened for it, on n1 somebody stays anyway
+    dear = PricedEstimator(worth_s=0.25).score(view, memory)
+    np.testing.assert_allclose(dear, Estimator().score(view, memory) - 0.25 * added)
+
+
 def test_the_rule_answers_when_an_estimate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Estimator, view: CandidateView, memory: PlacementMemory) -> None:
+    def fails(self: Estimator, view: CandidateView) -> None:
         raise ZeroDivisionError
 
     made = extender("estimator")
-    monkeypatch.setattr(Estimator, "score", fails)
+    monkeypatch.setattr(Estimator, "costs", fails)
     made.ask("next")
     assert (made.last["outcome"], made.last["reason"], made.last["policyName"]) == ("fallback", FallbackReason.POLICY_ERROR, "warm-first")
 

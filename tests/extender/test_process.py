@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders import policy_object
+from tests.builders import node, pod, policy_object
 from tests.extender.harness import arguments, check_contract, pod_json, untrained
+from tiphys_models.placement.checkpoint import document, learned_of, read
+from tiphys_models.placement.placed import CallEnd
 from tiphys_models.placement.snapshot import Snapshot, write_snapshot
+from tiphys_models.placement.state import PlacementState
 
 NAMES = [f"n{i}" for i in range(6)]
 pytestmark = pytest.mark.slow  # a start of the interpreter with numpy and FastAPI takes a second
@@ -147,6 +150,29 @@ def test_a_whole_life_from_a_snapshot(tmp_path: Path) -> None:
         again.ask("u2")
         _, body = again.call("status", "GET", "/v1/decisions?after=1", Authorization="Bearer t")
         assert [(item["seq"], item["uid"]) for item in json.loads(body)["items"]] == [(2, "u2")]
+
+
+def test_what_a_former_process_has_learned_is_served_and_handed_on(tmp_path: Path) -> None:
+    former = PlacementState()
+    former.put_node(node("n0"))
+    for i in range(5):
+        former.bound(pod(f"c{i}", function="shop/pay", node="n0", scheduled_s=10.0 * i), 10.0 * i)
+        former.ran(f"c{i}", 10.0 * i + 4.0, CallEnd(start_s=1.0, core_seconds=6.0, cold=True))
+    file = tmp_path / "learned.json"
+    file.write_bytes(document(learned_of(former, time.time())).content)
+    before_s = read(file.read_bytes()).at_s
+    (tmp_path / "token").write_text("t")
+    untrained(tmp_path)
+    with started(tmp_path, SNAPSHOT=snapshot(tmp_path), MODELS_DIR=tmp_path, STATE_DIR=tmp_path, TOKEN_FILE=tmp_path / "token") as extender:
+        assert extender.call("status", "GET", "/v1/learned")[0] == 401
+        status, body = extender.call("status", "GET", "/v1/learned", Authorization="Bearer t")
+        assert (status, list(json.loads(body)["learned"]["functions"])) == (200, ["shop/pay"])
+        assert extender.call("explain", "GET", "/v1/learned")[0] == 200
+        extender.process.send_signal(signal.SIGTERM)
+        assert extender.process.wait(10) == 0
+    after = read(file.read_bytes())
+    assert after.at_s > before_s
+    assert after.functions["shop/pay"] == pytest.approx(read(document(learned_of(former, 0.0)).content).functions["shop/pay"], rel=1e-2)
 
 
 def test_two_processes_give_the_same_answers(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import policy_object
 from tests.extender.binder_harness import PLATFORM, Binder, node_object
+from tests.extender.gates.house import House
 from tests.extender.harness import Extender, check_contract, pod_json
 from tests.extender.streams.builders import KEYS, shipped_models
 from tests.extender.streams.test_objects import obj as stream_object
@@ -39,6 +40,7 @@ from tiphys_models.kube.guard import GuardedSink
 from tiphys_models.kube.reflector import CountingSink
 from tiphys_models.placement.candidates import PlacementRequest
 from tiphys_models.placement.encoder import encode, encode_outlook
+from tiphys_models.placement.gate import GATE
 
 NOBODY: Any = None
 """In the place of a client: nothing is fetched while objects come in."""
@@ -61,6 +63,24 @@ def hostile_then_healthy(kind: str, guarded: GuardedSink, sink: CountingSink, he
         assert healthy(number), f"after {what} a healthy object was not taken"
     guarded.listed(set())
     assert len(sink) == 0, "something was left that no list holds"
+
+
+@pytest.mark.parametrize("kind", [case("Pod")])
+async def test_a_hostile_pod_behind_the_gate_is_held_or_let_go_and_healthy_ones_are_looked_at(kind: str) -> None:
+    house = House()
+    guarded = GuardedSink("gated-pods", house.keeper, watch_troubles(house.metrics))
+    for what, obj in objects(kind):
+        spec = obj["spec"] if isinstance(obj.get("spec"), dict) else {}
+        gated_one = obj | {"spec": {**spec, "schedulingGates": [{"name": GATE}]}}
+        survives(what, lambda gated_one=gated_one: guarded.put(gated_one))  # type: ignore[misc]
+    assert house.counted("watch_errors_total", kind="gated-pods", reason="bad-object") == 0, "each is held or let go"
+    await house.keeper.round()
+    assert len(house.keeper) > 0
+    house.comes("healthy")
+    await house.keeper.round()
+    assert (house.keeper.story("healthy", "", "") or {})["state"] == "held"
+    guarded.listed(set())
+    assert house.counted("gated_pods") == len(house.keeper), "all of them are to be let go"
 
 
 @pytest.mark.parametrize("kind", [case("Node")])

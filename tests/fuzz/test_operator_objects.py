@@ -27,11 +27,13 @@ from tiphys_models.api.scaling_reasons import ScalingReason
 from tiphys_models.api.stream_summary import StreamSummary
 from tiphys_models.base.clock import ManualClock
 from tiphys_models.base.errors import Unavailable
+from tiphys_models.base.facts import FUNCTION_LABEL
 from tiphys_models.base.quantity import MOST_MILLI
 from tiphys_models.kube.client import ApiError
 from tiphys_models.kube.guard import GuardedSink, attempted
 from tiphys_models.kube.kinds import INFERENCE_SITES, MODEL_VARIANTS, STREAM_POLICIES
 from tiphys_models.kube.reflector import Sink
+from tiphys_operator.cluster.instances import REVISION_LABEL
 from tiphys_operator.cluster.observed import NodeSink, ObservedCluster, PodSink
 from tiphys_operator.metrics import OperatorMetrics
 from tiphys_operator.object_guard import ObjectGuard
@@ -97,8 +99,36 @@ def fed(kind: str, sink: Sink, works: Callable[[dict[str, Any]], bool]) -> None:
             raise AssertionError(f"{seed}: {error!r}") from error
 
 
+class PodsOfRevisions(PodSink):
+    """Every pod that it is shown is one of a revision of Knative, whatever else it is."""
+
+    def put(self, obj: dict[str, Any]) -> None:
+        """The label is put on, and the pod goes where all pods go."""
+        labels = obj["metadata"].get("labels")
+        obj["metadata"]["labels"] = {**(labels if isinstance(labels, dict) else {}), REVISION_LABEL: "r", FUNCTION_LABEL: "f"}
+        super().put(obj)
+
+
+def test_pods_that_are_instances_into_the_observed_cluster() -> None:
+    cluster, found = ObservedCluster(ManualClock()), 0
+    cluster.keeps_instances = True
+
+    def works(pod: dict[str, Any]) -> bool:
+        nonlocal found
+        found += bool(cluster.instances)
+        return cluster.instances.keys() <= cluster.pods.keys()
+
+    fed("Pod", PodsOfRevisions(cluster), works)
+    assert found > 0
+    assert all(instance.node and instance.function and instance.address for instance in cluster.instances.values())
+    for uid in cluster.pod_uids():
+        cluster.drop_pod(uid)
+    assert cluster.instances == {}
+
+
 def test_pods_into_the_observed_cluster() -> None:
     cluster = ObservedCluster(ManualClock())
+    cluster.keeps_instances = True
     cluster.keeps_finished = True
     policies = ScalingCluster(cluster)
     for number, namespace in enumerate(("shop", "default")):  # pods of their targets are kept whole
@@ -114,6 +144,7 @@ def test_pods_into_the_observed_cluster() -> None:
     assert all(0 <= pod.cores < 2**40 and 0 <= pod.ram_mib < 2**40 for pod in cluster.pods.values())
     for uid in cluster.pod_uids():
         cluster.drop_pod(uid)
+    assert cluster.instances == {}
     assert (cluster.used_m, cluster.pods, cluster.pods_kept()) == ({}, {}, 0), "what pods used is given back exactly"
 
 

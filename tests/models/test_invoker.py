@@ -185,3 +185,26 @@ def test_looking_more_often_changes_nothing(calls: list[tuple[float, FunctionMod
     assert len(once) == len(calls)
     assert often == pytest.approx(once, abs=1e-6)
     assert busy_often == pytest.approx(busy_once)
+
+
+def test_pulls_of_one_node_come_one_after_the_other_and_a_kept_image_is_there_at_once() -> None:
+    rules = InvokerRules(image_mib=400.0, pull_mib_per_s=100.0, images_kept_mib=800.0)
+    runtime = Invoker(8, 8 * GIB, 0.0, rules)
+    for name in ("f", "g"):
+        runtime.submit(name, function(name), 0.0)
+    ready = {event.call: event.at_s for event in runtime.advance(100.0) if event.step is CallStep.READY}
+    assert ready == pytest.approx({"f": 5.0, "g": 9.0})  # each start takes a second after its pull of four
+    runtime.submit("warm", function("f"), 100.0)
+    runtime.submit("cold", function("f"), 100.0)
+    ready = {event.call: event.at_s for event in runtime.advance(200.0) if event.step is CallStep.READY}
+    assert ready["cold"] == pytest.approx(101.0)
+
+
+def test_the_image_that_was_used_longest_ago_gives_way() -> None:
+    runtime = Invoker(8, 300 * MIB, 0.0, InvokerRules(image_mib=400.0, pull_mib_per_s=100.0, images_kept_mib=800.0))
+    starts = {}
+    for at_s, name in enumerate(("f", "g", "f", "h", "f", "g")):  # memory for one instance: every start is a cold one
+        runtime.submit(str(at_s), function(name), 100.0 * at_s)
+        events = runtime.advance(100.0 * at_s + 99.0)
+        starts[at_s] = next(event.at_s for event in events if event.step is CallStep.READY) - 100.0 * at_s
+    assert [starts[k] for k in range(6)] == pytest.approx([5.0, 5.0, 1.0, 5.0, 1.0, 5.0])  # h drove g out, not f

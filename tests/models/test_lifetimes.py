@@ -213,3 +213,20 @@ def test_pods_that_came_and_went_at_once_leave_next_to_nothing_on_their_node() -
     for i in range(50):
         filled.finished(f"p{i}")
     assert scores("lifetimes", filled) == pytest.approx(before, abs=0.05)
+
+
+def test_what_lifetimes_say_of_a_choice_shrinks_to_nothing_as_they_spread() -> None:
+    """Of three nodes, whose only pods started a minute, half an hour and fifty minutes ago, how differently does a new pod prolong them?"""
+    differences = []
+    for cv in (0.2, 0.6, 1.5):
+        sigma = np.sqrt(np.log1p(cv**2))
+        lives_s = HOUR_S * np.exp(np.random.default_rng(0).normal(-(sigma**2) / 2, sigma, 2000))
+        known, application = survival(*lives_s.tolist()), np.zeros(1, np.int64)
+        gone = lifetimes.chances_gone(known, application, np.zeros(1))[0]
+        ages_s = (60.0, 1800.0, 3000.0)
+        empty = np.stack([lifetimes.chance_empty(lifetimes.chances_gone(known, application, np.array([age_s]))) for age_s in ages_s])
+        differences.append(float(np.ptp(lifetimes.prolonged(empty, gone))))
+    vague, some, sharp = differences[2], differences[1], differences[0]
+    assert sharp > 0.5
+    assert 0.1 < some < 0.5 * sharp
+    assert vague < 0.1 * sharp

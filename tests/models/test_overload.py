@@ -256,5 +256,5 @@ async def test_unroute_asks_a_throttling_api_server_again_and_reports_a_silent_p
 
     async with answering(handle) as client:
         report = await unrouting.unroute(client)
-    assert [ref.kind for ref in report.removed] == ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"]
+    assert [ref.kind for ref in report.removed] == ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"] * 2
     assert [problem.split(" ")[0] for problem in report.problems] == ["jobs"]

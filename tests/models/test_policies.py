@@ -167,7 +167,7 @@ def test_the_registry_makes_every_rule_and_asks_for_a_model_where_one_is_needed(
                 make_policy(entry.name)
         else:
             assert make_policy(entry.name).name == entry.name
-    assert [str(n) for n in PolicyName if is_learned(n)] == ["faasrank"]
+    assert [str(n) for n in PolicyName if is_learned(n)] == ["faasrank", "estimator-network"]
 
 
 @pytest.mark.parametrize("name", [n for n in PolicyName if not is_learned(n)])

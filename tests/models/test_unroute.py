@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tiphys_models.kube import unroute as unrouting
 from tiphys_models.kube.access import ApiAccess
 from tiphys_models.kube.client import KubeClient
 from tiphys_models.kube.unroute import ObjectRef, unroute
+from tiphys_models.placement.gate import GATE
 
 
 class FakeCluster:
@@ -29,6 +31,10 @@ class FakeCluster:
         if request.method == "GET" and request.path in self.objects:
             return web.json_response(self.objects[request.path])
         resource = request.path.rsplit("/", 1)[-1]
+        if request.method == "PATCH" and request.path.startswith("/api/v1/namespaces/"):
+            (pod,) = [pod for pod in self.lists["pods"] if pod["metadata"]["name"] == resource]
+            pod["spec"]["schedulingGates"] = []
+            return web.json_response(pod)
         if request.method == "GET" and resource in (*RESOURCES, "pods"):
             return web.json_response({"metadata": {}, "items": self.lists.get(resource, [])})
         return web.json_response({"reason": "NotFound", "message": "no"}, status=404)
@@ -112,6 +118,40 @@ async def test_what_may_not_be_done_is_reported_and_the_rest_goes_on(client: Kub
     cluster.denied = {denied}
     cluster.lists = {"statefulsets": [workload("s")]}
     report = await unroute(client)
-    assert [denied in problem for problem in report.problems] == [True]
+    listed_twice = denied == "pods"  # those that are held, and those that name the scheduler
+    assert [denied in problem for problem in report.problems] == [True] * (2 if listed_twice or denied.startswith("mutating") else 1)
     assert [ref.name for ref in report.workloads] == ["s"]
+    assert not report.clean
+
+
+def held(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"schedulingGates": [{"name": GATE}]}}
+
+
+async def test_who_is_held_is_let_go_after_the_policy_that_holds_is_gone(
+    client: KubeClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unrouting, "_POLICY_LAG_S", 0.0)
+    policies = [f"{ADMISSION}/v1/{kind}/mine" for kind in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")]
+    cluster.objects = {policy: {} for policy in policies}
+    cluster.lists = {"pods": [held("p"), {"metadata": {"name": "free", "namespace": "default"}}]}
+    report = await unroute(client, waiting_name="mine")
+    assert cluster.deleted == policies
+    assert report.opened == ("default/p",)
+    assert cluster.lists["pods"][0]["spec"]["schedulingGates"] == []
+
+
+async def test_a_dry_run_names_who_is_held_and_lets_nobody_go(client: KubeClient, cluster: FakeCluster) -> None:
+    cluster.lists = {"pods": [held("p")]}
+    report = await unroute(client, dry_run=True)
+    assert report.opened == ("default/p",)
+    assert cluster.lists["pods"][0]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+async def test_a_held_pod_that_cannot_be_let_go_is_a_problem_and_the_others_go(client: KubeClient, cluster: FakeCluster) -> None:
+    cluster.lists = {"pods": [held("stuck"), held("p")]}
+    cluster.denied = {"pods/stuck"}
+    report = await unroute(client)
+    assert report.opened == ("default/p",)
+    assert ["Pod default/stuck is still held" in problem for problem in report.problems] == [True]
     assert not report.clean

@@ -13,6 +13,7 @@ from tiphys_models.placement.learned_profiles import (
     TYPICAL_CALLS,
     WARM_WORK,
     believe,
+    differences,
     learn,
     learn_node,
     least_share_left,
@@ -89,7 +90,7 @@ def surprised(speed_of: np.ndarray, calls: int, spread: float = 0.3) -> np.ndarr
         work = 3.0 * float(np.exp(rng.normal(0, spread)))
         learn_node(nodes[node], rows[0], DECLARED, False, work / speed_of[node])
         learn(rows[0], DECLARED, False, 0.0, 0.0, work)
-    return np.asarray(speeds(nodes, rows))
+    return np.asarray(speeds(nodes, differences(nodes, rows)))
 
 
 def test_nodes_that_are_alike_are_believed_to_be() -> None:

@@ -72,7 +72,7 @@ def _all_costs(view: CandidateView, b: Believed) -> np.ndarray:
     here = place[b.open_row] >= 0
     spare, value = view.available_memory_bytes - b.idle_bytes, b.idle_value_s(np.ones(len(view.rows), np.bool_))
     return placement_costs(
-        view.cores, spare, b.idle_bytes, value, b.warm, b.speed[view.rows], place[b.open_row[here]], rests[here, 0], used[here], b.profile,
+        view.cores, spare, b.idle_bytes, value, b.warm, b.speed(view.rows), place[b.open_row[here]], rests[here, 0], used[here], b.profile,
         float(view.request.memory_bytes),
     )  # fmt: skip
 

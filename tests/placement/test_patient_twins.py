@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.models.test_estimator_network import heads
 from tests.placement.small import small_workload
+from tiphys_models.placement.estimator_network import EstimatorNetwork
 from tiphys_models.placement.patient import Estimator, Rule6, WarmFirstBooks, WarmFirstWaits
 from tiphys_models.placement.protocol import PlacementPolicy
+from tiphys_models.placement.residual import flat
 from tiphys_models.placement.rules import WarmFirst
 from tiphys_models.placement.sim.kube import play
 from tiphys_models.placement.sim.kube.play import AnyPlayer, play_kube
@@ -33,6 +36,7 @@ PAIRS: tuple[tuple[PlacementPolicy, AnyPlayer], ...] = (
     (WarmFirstWaits(), play.WAITS),
     (Rule6(), play.RULE_6),
     (Estimator(), play.ESTIMATOR),
+    (EstimatorNetwork(heads(0.1)), replace(play.ESTIMATOR_NETWORK, weights=tuple(flat(heads(0.1)).tolist()))),
 )
 
 

@@ -18,7 +18,7 @@ from tiphys_models.placement.sim.scenario import FaasScenario, NodeEvent
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
-ELSEWHERE = ("warm-first-", "rule-6", "estimator", "most-allocated", "lifetimes")
+ELSEWHERE = ("warm-first-", "rule-6", "estimator", "most-allocated", "lifetimes", "consolidation-aware")
 SCENARIOS = {
     "default": FaasScenario(nodes=3),
     "late readings, mixed nodes": FaasScenario(nodes=4, mixed=True, period_s=2.0, delay_s=1.5),

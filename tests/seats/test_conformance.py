@@ -42,6 +42,7 @@ def _placement() -> Iterator[Case]:
             yield "placement-policy", str(name), partial(placement.make_policy, name)
     for card in _cards("faasrank*.json"):
         yield "placement-policy", card.stem, partial(placement.make_policy, "faasrank", load_network(card))
+    yield "placement-policy", "estimator-network", partial(placement.shipped_policy, "estimator-network")
 
 
 def _planners() -> Iterator[Case]:

@@ -12,7 +12,7 @@ import pytest
 from tiphys_models.api.routing import Router, route_of
 from tiphys_models.api.scheduling_policy import parse_spec
 from tiphys_models.base.errors import Unavailable
-from tiphys_models.base.facts import node_facts, pod_facts
+from tiphys_models.base.facts import FUNCTION_LABEL, node_facts, pod_facts
 from tiphys_models.placement.candidates import PlacementRequest
 from tiphys_models.placement.encoder import encode
 from tiphys_models.placement.schema import NODE_READINGS
@@ -21,8 +21,18 @@ from tiphys_models.placement.snapshot import read_snapshot
 from tiphys_models.placement.state import PlacementState
 from tiphys_testbed.bench.binds import middle_rate
 from tiphys_testbed.bench.extender import check_answer
+from tiphys_testbed.bench.scheduler import SchedulerPlan
 from tiphys_testbed.bench.service import ScrapedMetrics, cpu_s, machine_cpu_s, maps_library, peak_mib
-from tiphys_testbed.bench.workload import FUNCTIONS, Cell, PrioritizeBodies, pod_manifest, policy_object, snapshot_of, write_inputs
+from tiphys_testbed.bench.workload import (
+    FUNCTIONS,
+    MANY_FUNCTIONS,
+    Cell,
+    PrioritizeBodies,
+    pod_manifest,
+    policy_object,
+    snapshot_of,
+    write_inputs,
+)
 from tiphys_testbed.cluster.nodes import fleet
 
 
@@ -136,3 +146,15 @@ def test_the_flooder_floods_until_its_input_ends_and_says_how_much() -> None:
     assert flooder.returncode == 0
     assert counted["opened"] >= 20
     assert counted["seconds"] > 0
+
+
+def test_the_estimator_is_asked_beside_calls_of_many_functions() -> None:
+    asked = snapshot_of(Cell(cell().nodes, 200, 0, MANY_FUNCTIONS), 0.0, policy="estimator")
+    assert asked.policies[0]["spec"] == {"mode": "Active", "policy": "estimator"}
+    assert len({pod["metadata"]["labels"][FUNCTION_LABEL] for pod in asked.pods}) == len(MANY_FUNCTIONS) == len(asked.profiles)
+
+
+def test_bounds_on_pods_a_second_are_those_of_the_policy_that_decides() -> None:
+    bounds = {policy: [s.target for s in SchedulerPlan(policy=policy).settings()] for policy in ("faasrank", "estimator")}
+    assert bounds == {"faasrank": [0.8, 0.45, 0.6], "estimator": [0.9, 0.8, 0.9]}
+    assert [s.target for s in SchedulerPlan(nodes=(700,), policy="estimator").settings()] == [None, None]

@@ -60,6 +60,27 @@ def test_lanes_differ_in_the_scheduler_only() -> None:
     assert {(machine.cores, machine.memory_bytes) for machine, _, _ in machines[0]} == {(8, 2 * 2**30)}  # the simulator's
 
 
+def test_the_demo_shows_the_default_candidate_whose_pods_may_wait() -> None:
+    lanes = {lane.name: lane.may_wait for lane in make_lanes()}
+    assert lanes == {"kube-scheduler": False, "estimator": True, "warm-first": False}
+
+
+def test_a_fleet_says_of_declared_functions_only_what_calls_are_like() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    fleet = RuntimeFleet({lane.namespace: lane_nodes(lane, 1)}, 0.0)
+    assert 'tiphys_runtime_call_profile{function="demo-warm-first/eg"' in fleet.counters["warm-first-0000"].render()
+    fleet.declare(["knn"])
+    text = fleet.counters["warm-first-0000"].render()
+    assert 'tiphys_runtime_call_profile{function="demo-warm-first/knn"' in text
+    assert 'tiphys_runtime_call_profile{function="demo-warm-first/eg"' not in text
+
+
+def test_nodes_that_have_pulled_nothing_list_no_images() -> None:
+    lane = make_lanes([PolicyName.WARM_FIRST])[1]
+    assert all(node.images for node in lane_nodes(lane, 2))
+    assert not any(node.images for node in lane_nodes(lane, 2, pulled=False))
+
+
 def test_a_shadow_lane_is_asked_and_not_obeyed() -> None:
     lane = make_lanes([PolicyName.WARM_FIRST], shadow=PolicyName.FAASRANK)[-1]
     assert (lane.name, lane.scheduler_name, parse_spec(policy_manifest(lane)).mode) == ("faasrank-shadow", "tiphys", "Shadow")

@@ -17,6 +17,7 @@ from tiphys_models.base.errors import Unavailable
 from tiphys_models.base.facts import pod_facts
 from tiphys_models.kube.access import ApiAccess
 from tiphys_models.kube.client import ApiError, KubeClient
+from tiphys_models.placement.gate import GATE
 from tiphys_models.placement.registry import PolicyName
 from tiphys_testbed.demo.fleet import RuntimeFleet
 from tiphys_testbed.demo.functions import BY_NAME
@@ -102,6 +103,25 @@ async def test_a_bound_pod_is_reported_running_then_succeeded_and_its_record_fil
         made.put(bound())  # old news, still on its way when the end was reported
         await asyncio.sleep(0.1)
         assert len(server.seen) == 2
+
+
+async def test_a_pod_is_held_from_its_creation_until_its_gate_is_seen_open() -> None:
+    async with kubelets() as (made, _):
+        held = CallRecord("warm-first", "p", "eg", 0.0, created_s=0.0)
+        free = CallRecord("warm-first", "q", "eg", 0.0, created_s=0.0)
+        made.records = {(WARM.namespace, "p"): held, (WARM.namespace, "q"): free}
+        waiting = bound()
+        waiting["spec"] = {**waiting["spec"], "nodeName": "", "schedulingGates": [{"name": GATE}]}
+        made.put(waiting)
+        await asyncio.sleep(0.05)
+        made.put({**waiting, "spec": {**waiting["spec"], "schedulingGates": []}})
+        opened_s = held.opened_s
+        made.put(bound())
+        made.put(bound("q"))
+        assert opened_s is not None
+        assert held.opened_s == opened_s  # what comes after is not waiting
+        assert held.held_s == opened_s >= 0.05
+        assert (free.gated, free.held_s) == (False, 0.0)
 
 
 async def test_a_report_that_was_refused_for_a_moment_is_repeated() -> None:

@@ -1,4 +1,4 @@
-"""`tiphys model publish`, `ship`, `needed`, `list`."""
+"""`tiphys model publish`, `ship`, `needed`, `list`; and those of `learned`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from tiphys_cli.console import make_console, reported_errors
+from tiphys_cli.model.learned import export_command, learned_command
 from tiphys_cli.model.listing import Row, Use, mounted_rows, published_rows, shipped_rows, uses, with_users
 from tiphys_cli.model.publishing import NAMESPACE, Publication, paper_publication, publication, publish
 from tiphys_models.api.learned_model import SERVES, Stage
@@ -22,7 +23,7 @@ from tiphys_models.kube.access import ApiAccess, find_access
 from tiphys_models.kube.client import KubeClient
 from tiphys_models.kube.unshipped import Needs, needed
 
-model_app = typer.Typer(no_args_is_help=True, help="Learned models of all systems: publish, ship, list.")
+model_app = typer.Typer(no_args_is_help=True, help="Learned models of all systems: publish, ship, list; and what was learned online.")
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: $KUBECONFIG, else ~/.kube/config, else the pod's own account")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="where the chart is installed: models are read there only")]
@@ -30,7 +31,11 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", help="where the cha
 
 @model_app.callback()
 def model_root() -> None:
-    """Learned models of all systems: publish, ship, list."""
+    """Learned models of all systems: publish, ship, list; and what was learned online."""
+
+
+model_app.command(name="learned")(learned_command)
+model_app.command(name="export")(export_command)
 
 
 @model_app.command(name="publish")

@@ -23,7 +23,7 @@ from tiphys_models.api.routing import DEFAULT_SCHEDULER_NAME
 from tiphys_models.base.errors import InvalidInput, Unavailable
 from tiphys_models.kube.access import find_access
 from tiphys_models.kube.client import KubeClient
-from tiphys_models.kube.unroute import ROUTING_NAME, UnrouteReport
+from tiphys_models.kube.unroute import ROUTING_NAME, WAITING_NAME, UnrouteReport
 from tiphys_models.kube.unroute import unroute as free_pods
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: $KUBECONFIG, else ~/.kube/config")]
@@ -116,19 +116,21 @@ def unroute(
     kubeconfig: Kubeconfig = None,
     routing_name: Annotated[str, typer.Option(help="name of the MutatingAdmissionPolicy and its binding")] = ROUTING_NAME,
     scheduler_name: SchedulerName = DEFAULT_SCHEDULER_NAME,
+    waiting_name: Annotated[str, typer.Option(help="name of the one that holds pods which may wait")] = WAITING_NAME,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="remove nothing, only list")] = False,
     json: Json = False,
 ) -> None:
-    """Stop routing pods to Tiphys, and list what still names it; exit status 1 if something would be stranded."""
+    """Stop routing pods to Tiphys and holding them, and list what still names it; exit status 1 if something would be stranded."""
 
     async def work() -> UnrouteReport:
         async with KubeClient(find_access(kubeconfig), user_agent="tiphys-unroute") as client:
-            return await free_pods(client, routing_name, scheduler_name, dry_run=dry_run)
+            return await free_pods(client, routing_name, scheduler_name, waiting_name, dry_run=dry_run)
 
     with reported_errors():
         report = asyncio.run(work())
         parts = {
             "removed": report.removed,
+            "opened": report.opened,
             "pending_pods": report.pending_pods,
             "workloads": report.workloads,
             "problems": report.problems,
@@ -147,7 +149,9 @@ def _show_report(report: UnrouteReport, scheduler_name: str, *, dry_run: bool) -
     for ref in report.removed:
         console.print(f"{verb} {ref}", markup=False)
     if not report.removed:
-        console.print("no routing policy was there")
+        console.print("no policy that routes or holds pods was there")
+    for pod in report.opened:
+        console.print(f"{'would let go' if dry_run else 'let go'} {pod}, which is held", markup=False)
     for ref in report.pending_pods:
         console.print(f"waits for {scheduler_name!r}: {ref}; delete it, so that its owner makes a new one", markup=False)
     for ref in report.workloads:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tiphys_cli.support.explain_held import OPENED, held_headline, held_lines
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.base.facts import pod_facts
 
@@ -39,6 +40,11 @@ _FALLBACK: Mapping[str, str] = {
     FallbackReason.PROFILE_CONTRADICTED: (
         "the function's last eight runs took three times as long, or as short, as tiphys_runtime_call_profile says: correct the profile"
     ),
+    FallbackReason.CPU_MISSING: (
+        "nobody has seen how much processor time the function's calls take, or said what they are like: report its call profile, "
+        "or say coreSeconds when a call has finished"
+    ),
+    FallbackReason.OBJECTIVE_UNSUPPORTED: "the policy cannot judge by spec.objective: see the condition Ready of its SchedulingPolicy",
     FallbackReason.SCORES_NOT_FINITE: "the policy gave scores that are no numbers",
     FallbackReason.SCORES_CONSTANT: "the model makes no difference between different nodes: it is saturated or broken",
     FallbackReason.POLICY_ERROR: "the policy failed: the extender's log names the error",
@@ -79,7 +85,9 @@ def explanation(
     """The explanation made from the pod as it is now (None if it is gone) and the extender's record of it."""
     node = ((pod or {}).get("spec") or {}).get("nodeName") or record.get("chosen") or ""
     if not record.get("asked"):
-        because = tuple(never_asked(pod, scheduler_name))
+        if (held := record.get("held")) and not node:
+            return Explanation(namespace, name, held_headline(name, held), tuple(held_lines(held)), node, extender, record)
+        because = (*held_lines(held or {}), *never_asked(pod, scheduler_name))
         return Explanation(namespace, name, _unasked_headline(name, node, pod), because, node, extender)
     return Explanation(namespace, name, _headline(name, node, record), tuple(_because(node, record)), node, extender, record)
 
@@ -152,10 +160,12 @@ def _because(node: str, record: Mapping[str, Any]) -> list[str]:
             f"{would} got 10, but the pod is on {node}: another scoring plugin outvoted the answer (weight below 121), the node was "
             f"turned down at the bind, or the answer came too late for the scheduler."
         )
-    if wait := record.get("wait"):
+    held = record.get("held")
+    because += held_lines({"state": OPENED, **held} if held else {})
+    if (wait := record.get("wait")) and not held:
         because.append(
             f"Waiting was expected to pay: a warm instance in {wait['seconds']:.2f} s, and the pod done {wait['saves']:.2f} s sooner. "
-            f"kube-scheduler cannot be told to wait."
+            f"kube-scheduler cannot be told to wait; a pod labelled tiphys.io/may-wait is held until then, where the chart's gates are on."
         )
     if (attempts := len(record.get("attempts") or ())) > 1:
         because.append(f"The scheduler asked {attempts} times: earlier attempts ended without a bind.")

@@ -150,8 +150,9 @@ def ask_extenders(
 
 
 def first_that_knows(to_ask: Sequence[Door], **query: str) -> tuple[dict[str, Any], str]:
-    """The first process that knows the thing; Unavailable if none could be asked."""
+    """The first process that knows the thing, or holds the pod; Unavailable if none could be asked."""
     troubles, asked = [], []
+    held: tuple[dict[str, Any], str] | None = None
     for door in to_ask:
         try:
             status, answer = door.ask("/v1/explain", **query)
@@ -161,9 +162,11 @@ def first_that_knows(to_ask: Sequence[Door], **query: str) -> tuple[dict[str, An
         asked.append(door.label)
         if status == 200 and isinstance(answer, dict) and answer.get("asked"):
             return answer, door.label
+        if held is None and status == 200 and isinstance(answer, dict) and answer.get("held"):
+            held = answer, door.label
     if not asked:
         raise Unavailable("; ".join(troubles))
-    return {}, ", ".join(asked)
+    return held or ({}, ", ".join(asked))
 
 
 def binder_doors(api: ApiClient, kubeconfig: Path, namespace: str) -> Sequence[Door]:

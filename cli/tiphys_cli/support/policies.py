@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tiphys_models.artifacts.files import card_of
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.placement import registry as placement
-from tiphys_models.placement.score_network import load_network
 from tiphys_models.scaling import registry as scaling
 from tiphys_models.seats.checks import Checked, check_decider
 from tiphys_models.seats.registry import BrokenDecider, Entry, Registry
@@ -82,5 +80,4 @@ def check(name: str, kind: str) -> tuple[str, list[Checked]]:
 
 
 def _placement_policy(name: str) -> object:
-    network = load_network(card_of(name)) if placement.is_learned(name) else None
-    return placement.make_policy(name, network)
+    return placement.shipped_policy(name)

@@ -51,7 +51,7 @@ def planners(
 
 @train_app.command()
 def placement(
-    preset: Annotated[str, typer.Option(help="faasrank, faasrank-rollouts or faasrank-paper")] = "faasrank",
+    preset: Annotated[str, typer.Option(help="faasrank, faasrank-rollouts, faasrank-paper or estimator-network")] = "faasrank",
     seeds: Seeds = "0",
     out: Annotated[Path, typer.Option(help="directory for artifacts, checkpoints and learning curves")] = Path("out/train/placement"),
     steps: Annotated[int | None, typer.Option(help="updates (PPO) or iterations (teacher) instead of the preset's")] = None,
@@ -63,9 +63,13 @@ def placement(
         bool, typer.Option("--ray", help="play workloads on a Ray cluster (RAY_ADDRESS, else a local one); extra `rollouts`")
     ] = False,
 ) -> None:
-    """Train FaaSRank; of several seeds the best by validation becomes NAME.json beside NAME.safetensors."""
+    """Train FaaSRank or the network over the estimator; the best seed by validation becomes NAME.json beside NAME.safetensors."""
 
     def make(_: Callable[[str], None]) -> Training[Any]:
+        if preset == "estimator-network":
+            from tiphys_models.placement.train.evolving import EvolutionTraining  # noqa: PLC0415
+
+            return EvolutionTraining(steps=steps)
         from tiphys_models.placement.train.training import PlacementTraining  # noqa: PLC0415
 
         return PlacementTraining(preset, out, steps=steps, workload=workload, resume=resume, ray=ray)

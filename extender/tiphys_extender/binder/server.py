@@ -97,7 +97,7 @@ class BinderParts(Parts):
             await super()._open_sources(stack)
 
     def _pages(self) -> Mapping[str, Page]:
-        return self.streams.pages if self.streams is not None else {}
+        return {**super()._pages(), **(self.streams.pages if self.streams is not None else {})}
 
     def _explain_stream(self) -> ExplainStream | None:
         return self.streams.binder.explain_to_operators if self.streams is not None else None

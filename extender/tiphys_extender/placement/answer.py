@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-import numpy as np
-
 from tiphys_extender.placement.decide import Decision, Ranking, World, decide
 from tiphys_extender.placement.decisions import TOP, DecisionLog, Detail, Record
 from tiphys_extender.placement.patience import wanted_wait
+from tiphys_extender.placement.waited import Gates
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.wire import Call, encode_neutral, encode_ranked, parse_call, segments
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.clock import Clock
 from tiphys_models.placement.candidates import PlacementRequest
-from tiphys_models.placement.estimator import PART_NAMES
 from tiphys_models.placement.glimpse import Glimpse
-from tiphys_models.placement.patient import Estimator
 from tiphys_models.placement.protocol import patient
 from tiphys_models.placement.table import UNKNOWN
 from tiphys_models.placement.waiting import NotYet
@@ -58,6 +55,8 @@ class Answerer:
         # thousands of short strings that are given back after every call make the next request's slower to allocate, by a twentieth
         self._newest_names: deque[Sequence[str]] = deque(maxlen=_NAMES_KEPT)
         self._unsettled: deque[tuple[Decision, float]] = deque()
+        self.gates: Gates | None = None
+        """Pods that wait behind a gate; None where this process opens none."""
 
     def prioritize(self, body: bytes) -> bytes:
         """The answer to a prioritize call; BadRequest if its candidates cannot be read. `settle` it once it has been sent."""
@@ -105,6 +104,8 @@ class Answerer:
             return decision, encode_neutral(names, plain=call.plain)
         now_s = clock.now_s()
         self._world.state.tick(now_s)  # some policies look at the age of what they see
+        if self.gates is not None and self.gates.is_awaited(uid := _uid(call.pod)):
+            self._world.state.withdraw(uid)  # let go by us a moment ago: it does not stand in its own way
         decision = decide(self._world, call.pod, names, now_s, lambda: clock.monotonic_s() < deadline_s)
         ranking = decision.ranking
         if ranking is None or not decision.reserves:
@@ -123,8 +124,14 @@ class Answerer:
             if estimate is not None:
                 seen = seen._replace(estimate=estimate)
             if decision.reserves:
+                self._tell_gates(request, ranking)
                 self._world.state.decided(request, decision.names[ranking.best_first[0]], self._clock.now_s())
         self._remember(decision, seen, wait, took_s)
+
+    def _tell_gates(self, request: PlacementRequest, ranking: Ranking) -> None:
+        row = ranking.rows[ranking.best_first[:1]]
+        if self.gates is not None and row[0] != UNKNOWN and self._world.state.beliefs.books.warm(request.function, row)[0]:
+            self.gates.goes_warm(request.uid, request.function)
 
     def _remember(self, decision: Decision, seen: Glimpse | None, wait: NotYet | None, took_s: float) -> None:
         """Counters and the decision log: nothing here may cost an answer."""
@@ -148,6 +155,7 @@ class Answerer:
         if decision.pod is not None:
             record = self._record(decision, took_s)
             record.wait = wait
+            record.held = self.gates.waited(record.uid) if self.gates is not None else None
             self._decisions.append(record, _detail(decision, seen))
             self._newest_names.append(decision.names)
             if (seat := record.seat) is not None:
@@ -192,19 +200,10 @@ class Answerer:
             return None, None
         try:
             wait = wanted_wait(self._world, request, ranking)
-            return self._estimate(policy, request, ranking) if isinstance(policy, Estimator) else None, wait
+            return ranking.costs_of(ranking.best_first[:TOP]), wait
         except Exception as error:  # noqa: BLE001 - a remark about an answer that has been given must not cost the reservation
             _log.error("policy failed", extra={"fields": {"policy": policy.name, "error": type(error).__name__}})
             return None, None
-
-    def _estimate(self, policy: Estimator, request: PlacementRequest, ranking: Ranking) -> FloatArray | None:
-        rows = ranking.rows[ranking.best_first[:TOP]]
-        known = rows != UNKNOWN
-        if (costs := policy.costs(self._world.state.view(request, rows[known]))) is None:
-            return None
-        seconds = np.full((len(rows), len(PART_NAMES)), math.nan)
-        seconds[known] = costs
-        return seconds
 
 
 def _detail(decision: Decision, seen: Glimpse | None) -> Detail | None:
@@ -236,6 +235,12 @@ def _deviation(ranking: Ranking) -> float:
         return 0.0
     centred = scores - total / count
     return math.sqrt(float(centred @ centred) / count)
+
+
+def _uid(pod: object) -> str:
+    metadata = pod.get("metadata") if isinstance(pod, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else ""
 
 
 def _pod_name(pod: object) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.routing import Route, Router
-from tiphys_models.api.scheduling_policy import Mode
+from tiphys_models.api.scheduling_policy import Mode, SchedulingPolicySpec
 from tiphys_models.api.selection import PLANNERS
 from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.base.errors import TiphysError
@@ -20,6 +20,8 @@ from tiphys_models.base.hashing import stable_hash
 from tiphys_models.placement.candidates import PlacementRequest
 from tiphys_models.placement.encoder import encode
 from tiphys_models.placement.faasrank import FaaSRank
+from tiphys_models.placement.objectives import PricedEstimator
+from tiphys_models.placement.patient import Estimator
 from tiphys_models.placement.protocol import PlacementPolicy
 from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.registry import PolicyName, is_learned, usable_rules
@@ -80,13 +82,25 @@ class Ranking:
     inputs: FloatArray | None = None
     """What a model read that looks at more than the columns of single nodes: a row for each candidate that is known, in order."""
 
+    costs: FloatArray | None = None
+    """What the estimator expected a placement to cost, in seconds: a row for each candidate that is known, in order."""
+
     def inputs_of(self, positions: IntArray) -> FloatArray | None:
         """A copy of the inputs of a few candidates, NaN for unknown nodes; None if all that was read are a node's columns."""
-        if self.inputs is None:
+        return self._of(self.inputs, positions)
+
+    def costs_of(self, positions: IntArray) -> FloatArray | None:
+        """The same of expected costs; None where nobody has estimated any."""
+        return self._of(self.costs, positions)
+
+    def _of(self, table: FloatArray | None, positions: IntArray) -> FloatArray | None:
+        if table is None:
             return None
         known = self.rows != UNKNOWN
         at = (np.cumsum(known) - 1)[positions]
-        return np.where(known[positions][:, None], self.inputs[at], np.float32(np.nan))
+        found: FloatArray = table[at]
+        found[~known[positions]] = np.nan
+        return found
 
 
 class Judged(NamedTuple):
@@ -96,6 +110,8 @@ class Judged(NamedTuple):
     scores: FloatArray
     inputs: FloatArray | None = None
     """Inputs of the model, see `Ranking.inputs`."""
+    costs: FloatArray | None = None
+    """See `Ranking.costs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +137,28 @@ class Decision:
 class Freshness:
     """Which known candidates have readings young enough for the policy."""
 
-    __slots__ = ("all", "count", "mask")
+    __slots__ = ("_mask", "_oldest_s", "_read_at_s", "_rows")
 
-    def __init__(self, mask: BoolArray) -> None:
-        self.mask = mask
-        self.count = int(np.count_nonzero(mask))
-        self.all = self.count == len(mask)
+    def __init__(self, read_at_s: FloatArray, rows: IntArray, oldest_s: float) -> None:
+        self._read_at_s, self._rows, self._oldest_s = read_at_s, rows, oldest_s
+        self._mask: BoolArray | None = None
+
+    @property
+    def mask(self) -> BoolArray:
+        """Looked at only for policies that read nodes."""
+        if self._mask is None:
+            self._mask = self._read_at_s[self._rows] >= self._oldest_s  # NaN, never read, compares false
+        return self._mask
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(np.count_nonzero(self.mask))
+
+    @property
+    def all(self) -> bool:
+        """Whether all candidates have."""
+        return self.count == len(self.mask)
 
 
 class OutOfTime(Exception):
@@ -153,7 +185,9 @@ def decide(world: World, pod: Any, names: Sequence[str], now_s: float, in_time: 
         return _neutral(NeutralReason.MODE_OFF, facts, route, names)
     if mode == "Canary" and route.spec.canary is not None and not in_share(facts.uid, route.spec.canary.percent):
         return _neutral(NeutralReason.CANARY, facts, route, names)
-    request = PlacementRequest(facts.uid, facts.namespace, facts.function, facts.cpu_milli, facts.memory_bytes, facts.images)
+    request = PlacementRequest(
+        facts.uid, facts.namespace, facts.function, facts.cpu_milli, facts.memory_bytes, facts.images, facts.protected
+    )
     try:
         ranking = _rank(world, route, request, names, now_s, in_time)
     except OutOfTime:
@@ -197,10 +231,10 @@ def _rank(
         return NeutralReason.NO_KNOWN_NODE
     spec = route.spec
     oldest_s = now_s - spec.guardrails.max_reading_age_seconds
-    fresh = Freshness(nodes.read_at_s[known_rows] >= oldest_s)  # NaN, never read, compares false
+    fresh = Freshness(nodes.read_at_s, known_rows, oldest_s)
     judged: Judged | FallbackReason
     if spec.select is None:
-        judged = _judge(world, spec.policy, spec.model_name, spec.mode, request, known_rows, fresh, len(rows), in_time)
+        judged = _judge_by_objective(world, spec, request, known_rows, fresh, len(rows), in_time)
     elif not route.chosen:
         judged = FallbackReason.NOT_CHOSEN
     elif (learned := is_learned(route.chosen)) or route.chosen in world.rules:
@@ -213,9 +247,10 @@ def _rank(
     fallback: FallbackReason | None = None
     if isinstance(judged, FallbackReason):
         fallback = judged
-        rule = world.rules[spec.fallback]
+        stand_in = spec.stand_in(fallback)
+        rule = world.rules[stand_in]
         try:
-            judged = _scores(world, rule, spec.fallback, request, known_rows, fresh)
+            judged = _scores(world, rule, stand_in, request, known_rows, fresh)
         except Exception as error:  # noqa: BLE001 - whatever a rule trips over, the answer is neutral and says so
             _report(rule, error)
             return NeutralReason.INTERNAL_ERROR
@@ -239,7 +274,7 @@ def _rank(
         best_first = _crowded_last(world.state, request.function, spec.guardrails.max_node_share_percent, rows, best_first)
     if not in_time():
         raise OutOfTime
-    return Ranking(policy, fallback, rows, scores, best_first, judged.inputs)
+    return Ranking(policy, fallback, rows, scores, best_first, judged.inputs, judged.costs)
 
 
 def _by_plan(world: World, route: Route, request: PlacementRequest, rows: IntArray, now_s: float) -> Judged | FallbackReason:
@@ -254,6 +289,22 @@ def _by_plan(world: World, route: Route, request: PlacementRequest, rows: IntArr
     return Judged(policy, scores) if scores.any() else FallbackReason.PLAN_EXHAUSTED
 
 
+def _judge_by_objective(
+    world: World,
+    spec: SchedulingPolicySpec,
+    request: PlacementRequest,
+    rows: IntArray,
+    fresh: Freshness,
+    candidates: int,
+    in_time: Callable[[], bool],
+) -> Judged | FallbackReason:
+    """Scores of the policy that judges by the spec's objective, or why none can."""
+    if (name := spec.judge) is None:
+        return FallbackReason.OBJECTIVE_UNSUPPORTED
+    priced = PricedEstimator(worth_s=spec.node_second_worth_milliseconds / 1000) if spec.objective == "both" else None
+    return _judge(world, name, spec.model_name, spec.mode, request, rows, fresh, candidates, in_time, priced)
+
+
 def _judge(
     world: World,
     name: str,
@@ -264,9 +315,10 @@ def _judge(
     fresh: Freshness,
     candidates: int,
     in_time: Callable[[], bool],
+    instead: PlacementPolicy | None = None,
 ) -> Judged | FallbackReason:
-    """The chosen policy's scores, or why it cannot judge."""
-    policy = world.rules.get(name) if model is None else world.models.policy(name, model, mode)
+    """The scores of the chosen policy, or of who judges `instead` under its name; or why it cannot judge."""
+    policy = instead or world.rules.get(name) if model is None else world.models.policy(name, model, mode)
     if policy is None:
         return FallbackReason.POLICY_UNKNOWN if model is None else FallbackReason.MODEL_MISSING
     reads_nodes = name in world.reads_nodes
@@ -274,6 +326,8 @@ def _judge(
         return FallbackReason.READINGS_MISSING
     if isinstance(policy, FaaSRank) and policy.reads_profiles and (gap := world.state.profile_gap(request.function)) is not None:
         return FallbackReason(gap)
+    if isinstance(policy, Estimator) and world.state.beliefs.cpu_unseen(request.function):
+        return FallbackReason.CPU_MISSING
     if not in_time():
         raise OutOfTime
     try:
@@ -286,7 +340,7 @@ def _judge(
     # NaN alone is honest where nobody has measured the node
     if np.count_nonzero(finite) < len(finite) and (np.isinf(scores).any() or (fresh.mask & ~finite).any() or not reads_nodes):
         return FallbackReason.SCORES_NOT_FINITE
-    if model is not None and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
+    if model is not None and reads_nodes and _makes_no_difference(world.state, request, rows, scores, fresh.mask):
         return FallbackReason.SCORES_CONSTANT
     return judged
 
@@ -298,17 +352,18 @@ def _report(policy: PlacementPolicy, error: Exception) -> None:
 
 def _scores(world: World, policy: PlacementPolicy, name: str, request: PlacementRequest, rows: IntArray, fresh: Freshness) -> Judged:
     """Scores in which stale readings count as missing."""
-    stale = not fresh.all and name in world.reads_nodes
+    stale = name in world.reads_nodes and not fresh.all
     if policy.row_wise:
         scores = world.scores.score(policy, world.state, request, rows)
         return Judged(policy, np.where(fresh.mask, scores, np.nan) if stale else scores)
     view = world.state.view(request, rows)
     if stale:
-        readings = np.where(fresh.mask[:, None], view.node_readings, np.float32(np.nan))
-        view = replace(view, node_readings=readings)
+        view = replace(view, unread=~fresh.mask)
     if isinstance(policy, FaaSRank):  # what it read cannot be had again once time has passed: it is kept until the answer is logged
         inputs = policy.inputs(view)
         return Judged(policy, policy.score_inputs(inputs), inputs)
+    if isinstance(policy, Estimator) and (costs := policy.costs(view)) is not None:  # explain shows what was reckoned with
+        return Judged(policy, policy.weighed(view, costs), costs=costs)
     return Judged(policy, policy.score(view, world.state.memory()))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from tiphys_extender.placement.waited import Waited
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_models.api.reasons import NeutralReason
 from tiphys_models.api.scheduling_policy import KIND
@@ -55,6 +56,8 @@ class Record:
     seq: int = 0
     wait: NotYet | None = None
     """What waiting for a warm instance was expected to bring; None where it was not expected to pay, or nobody can say."""
+    held: Waited | None = None
+    """How the pod came past its scheduling gate; None if it had none, or nobody remembers."""
 
     @property
     def subject(self) -> str:
@@ -124,6 +127,7 @@ class Record:
             "durationMs": round(self.duration_ms, 3),
             "fallbackReason": self.fallback_reason,
             "wait": None if self.wait is None else {"seconds": round(self.wait.awaited_s, 3), "saves": round(self.wait.saved_s, 3)},
+            "held": None if self.held is None else self.held.as_json(),
         }
 
     @classmethod
@@ -136,6 +140,7 @@ class Record:
             top=tuple((t["node"], t["score"], t["raw"]) for t in item["top"]), duration_ms=item["durationMs"],
             fallback_reason=item.get("fallbackReason", ""), chosen=item["chosen"], seq=item["seq"],
             wait=NotYet(wait["seconds"], wait["saves"]) if (wait := item.get("wait")) else None,
+            held=Waited(held["seconds"], held["reason"]) if (held := item.get("held")) else None,
         )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ WATCH_REASONS = ("forbidden", "gone", "throttled", "server-error", "unreachable"
 OTHER_POLICY = "other"
 """Label of planners that other packages bring: this process knows them by their plans only."""
 STORES = ("functions", "images", "idle-functions", "start-times", "lifetimes")
+CHECKPOINTS = ("written", "failed", "read", "missing", "unreadable")
 READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 MODEL_REFUSALS = (
@@ -118,6 +119,12 @@ class Metrics:
         self.kept = {store: kept.labels(store) for store in STORES}
         evicted = counter("evicted_entries_total", "Entries let go because a store was full, least recently used first.", "store")
         self.evicted = {store: evicted.labels(store) for store in STORES}
+        checkpoints = counter("checkpoints_total", "Times that what was learned was written, or read at the start, by outcome.", "outcome")
+        self.checkpoints = {outcome: checkpoints.labels(outcome) for outcome in CHECKPOINTS}
+        self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "When what was learned was last written; 0: never.")
+        self.checkpoint_bytes = gauge("checkpoint_bytes", "Size of what was last written of it.")
+        self.checkpoint_dropped = gauge("checkpoint_dropped_entries", "Least used functions and applications that had no room in it.")
+        self.checkpoint_spoiled = counter("checkpoint_spoiled_entries_total", "Entries read back that could not be, and were left out.")
         self.loop_age = gauge("loop_age_seconds", "Since each loop of the process last did a round of its work.", "loop")
         self.loop_failures = counter("loop_failures_total", "Times that a loop tripped over something and was started again.", "loop")
         self.status_certificate_expiry = gauge(

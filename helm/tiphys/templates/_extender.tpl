@@ -23,6 +23,12 @@
     - name: TIPHYS_EXTENDER_TLS_CLIENT_CA_FILE
       value: /run/tiphys/ca/ca.crt
     {{- end }}
+    {{- if include "tiphys.gatesHeld" . }}
+    - name: TIPHYS_EXTENDER_GATES_ENABLED
+      value: "true"
+    - name: TIPHYS_EXTENDER_GATES_LONGEST_WAIT_S
+      value: {{ .Values.gates.longestWaitSeconds | quote }}
+    {{- end }}
     {{- with .Values.extender.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -33,7 +39,7 @@
     {{- end }}
     - name: status
       containerPort: 8080
-  {{- include "tiphys.decidingProbes" . | nindent 2 }}
+  {{- include "tiphys.decidingProbes" (dict "root" . "ready" (include "tiphys.extenderReady" .)) | nindent 2 }}
   resources:
     {{- toYaml .Values.extender.resources | nindent 4 }}
   securityContext:
@@ -125,22 +131,31 @@
 {{ include "tiphys.statusEnv" (dict "root" .root "prefix" "TIPHYS_EXTENDER") }}
 - name: TIPHYS_EXTENDER_DECISION_LOG_DIR
   value: /var/lib/tiphys
+- name: TIPHYS_EXTENDER_STATE_DIR
+  value: /var/lib/tiphys
 - name: TIPHYS_EXTENDER_DECISION_LOG_MAX
   value: {{ int64 .root.Values.extender.decisionLog.maxRecords | quote }}
 {{- end }}
 
+{{/* The path whose answer is the readiness of the extender's pod. Beside the scheduler nobody is reached by that but the openers' Service, which
+asks whether gates are opened; behind a Service of its own the extender must answer the scheduler, whether or not it opens gates. */}}
+{{- define "tiphys.extenderReady" -}}
+{{ ternary "/openers/ready" "/readyz" (and (not .Values.extender.service.enabled) (eq (include "tiphys.gatesHeld" .) "true")) }}
+{{- end }}
+
+{{/* dict root ready */}}
 {{- define "tiphys.decidingProbes" -}}
 startupProbe:
-  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
+  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" .root | upper }}}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
+  httpGet: {path: /healthz, port: status, scheme: {{ include "tiphys.statusScheme" .root | upper }}}
   periodSeconds: 5
   timeoutSeconds: 2
   failureThreshold: 3
 readinessProbe:
-  httpGet: {path: /readyz, port: status, scheme: {{ include "tiphys.statusScheme" . | upper }}}
+  httpGet: {path: {{ .ready }}, port: status, scheme: {{ include "tiphys.statusScheme" .root | upper }}}
   periodSeconds: 5
   timeoutSeconds: 2
   failureThreshold: 2

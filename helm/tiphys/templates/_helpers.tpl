@@ -311,6 +311,36 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* The policy that holds pods which may wait. */}}
+{{- define "tiphys.waitingPolicy" -}}
+{{ include "tiphys.fullname" . }}-waiting
+{{- end }}
+
+{{/* Whether the cluster can put gates on pods without a webhook. */}}
+{{- define "tiphys.gatesServed" -}}
+{{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) }}true{{ end }}
+{{- end }}
+
+{{/* Whether pods are held. */}}
+{{- define "tiphys.gatesHeld" -}}
+{{- if and .Values.gates.enabled (include "tiphys.gatesServed" .) }}true{{ end }}
+{{- end }}
+
+{{/* Whether gates are opened: also after pods were held until this very upgrade, which only a live cluster tells. */}}
+{{- define "tiphys.gatesOpened" -}}
+{{- if or (include "tiphys.gatesHeld" .) .Values.gates.keepOpening }}true
+{{- else if include "tiphys.gatesServed" . }}
+{{- if lookup "admissionregistration.k8s.io/v1" "MutatingAdmissionPolicy" "" (include "tiphys.waitingPolicy" .) }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The label of pods whose readiness says that they can open gates. */}}
+{{- define "tiphys.openerLabel" -}}
+{{- if include "tiphys.gatesHeld" . -}}
+tiphys.io/opener: "true"
+{{- end }}
+{{- end }}
+
 {{/* Combinations that cannot work, said before anything is rendered. */}}
 {{- define "tiphys.check" -}}
 {{- $service := .Values.extender.service }}

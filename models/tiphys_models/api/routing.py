@@ -41,7 +41,7 @@ class Route:
     @property
     def deciding(self) -> str:
         """Name of the policy that should decide: `spec.policy`, or what the operator chose; empty before it has."""
-        return str(self.spec.policy) if self.spec.select is None else self.chosen
+        return str(self.spec.judge or self.spec.policy) if self.spec.select is None else self.chosen
 
     @property
     def _precedence(self) -> tuple[int, str, str]:

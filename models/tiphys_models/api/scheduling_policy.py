@@ -11,7 +11,9 @@ from tiphys_models.api.decider_names import PlacementPolicyName
 from tiphys_models.api.pod_selector import (
     PodSelector,
 )
+from tiphys_models.api.reasons import FallbackReason
 from tiphys_models.api.selection import SelectionStatus, SelectSpec
+from tiphys_models.placement.objectives import Objective, judge_of
 from tiphys_models.placement.registry import PolicyName, is_learned
 
 KIND = "SchedulingPolicy"
@@ -68,6 +70,24 @@ class SchedulingPolicySpec(Api):
             "`model`. Default warm-first. Not together with `select`."
         ),
     )
+    objective: Objective = Field(
+        default="completion",
+        description=(
+            "What placements are to be good for. completion: the policy as it is. cost: that nodes can go soon, for pods that stay: "
+            "`lifetimes` decides instead of `estimator`, `lifetimes` and `most-allocated` as they are. both: `estimator`, with the "
+            "seconds that a pod prolongs the life of its node added at `nodeSecondWorthMilliseconds`. Without `policy`, cost means "
+            "`lifetimes` and both means `estimator`. Other policies can completion only. Default completion. Not together with `select`."
+        ),
+    )
+    node_second_worth_milliseconds: Integer = Field(
+        default=100,
+        ge=0,
+        le=1_000_000,
+        description=(
+            "With objective both: how many milliseconds of completion of one pod a second of a node's life is worth. Default 100: a pod "
+            "may take a second longer where ten seconds of a node are saved."
+        ),
+    )
     select: SelectSpec | None = Field(
         default=None, description="Instead of `policy`: the operator chooses one every interval, and shows in status which and why."
     )
@@ -93,6 +113,15 @@ class SchedulingPolicySpec(Api):
         return self
 
     @property
+    def judge(self) -> str | None:
+        """Name of the policy that judges by the objective; None if the chosen one cannot."""
+        return judge_of(str(self.policy), self.objective, chosen="policy" in self.model_fields_set)
+
+    def stand_in(self, reason: str) -> str:
+        """Name of the rule that answers while the policy cannot: who cannot see processor time still has the books."""
+        return str(PolicyName.WARM_FIRST_WAITS if reason == FallbackReason.CPU_MISSING else self.fallback)
+
+    @property
     def model_name(self) -> str | None:
         """Name of the artifact it needs; None for rules."""
         return None if self.select is not None else (self.model or str(self.policy)) if is_learned(self.policy) else None
@@ -114,6 +143,11 @@ CEL_RULES = (
         "!(has(self.select) && has(self.policy))",
         "policy and select exclude each other: remove one",
         lambda s: s.select is None or "policy" not in s.model_fields_set,
+    ),
+    CelRule(
+        "!has(self.select) || !has(self.objective) || self.objective == 'completion'",
+        "objective and select exclude each other: select has objectives of its own",
+        lambda s: s.select is None or s.objective == "completion",
     ),
     CelRule(
         f"!has(self.model) || (has(self.policy) && self.policy in {_LEARNED})",

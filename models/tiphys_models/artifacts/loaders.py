@@ -70,6 +70,8 @@ class Loaded:
 
 LOADERS: dict[str, Loader] = {
     "faasrank": Loader("placement", "placement.faasrank"),
+    "estimator-network": Loader("placement", "placement.estimator_network"),
+    "estimator": Loader("placement", "placement.published_profiles"),
     "lstm-aco": Loader("selection", "selection.planners.lstm_aco"),
     "decision-nn": Loader("selection", "selection.planners.decision_nn"),
     "semi-direct": Loader("selection", "selection.planners.semi_direct"),

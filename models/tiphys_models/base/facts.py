@@ -14,6 +14,7 @@ from tiphys_models.base.quantity import cpu_milli, memory_bytes, timestamp_s
 FUNCTION_LABEL = "tiphys.io/function"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 PRICE_ANNOTATION = "tiphys.io/price-usd-per-hour"
+DO_NOT_DISRUPT, SAFE_TO_EVICT = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class PodFacts:
     """When its first container started, as far as shown."""
     failed: bool = False
     """Finished, and not as it should."""
+    protected: bool = False
+    """Node autoscalers must not evict it, so its node stays as long as it does."""
 
     @property
     def computing_since_s(self) -> float | None:
@@ -135,7 +138,13 @@ def pod_facts(pod: Mapping[str, Any]) -> PodFacts:
         ready_s=times.get("Ready"),
         started_s=_started_s(spec, status),
         failed=status.get("phase") == "Failed",
+        protected=_protected(metadata.get("annotations") or {}),
     )
+
+
+def _protected(annotations: Mapping[str, Any]) -> bool:
+    """Protected for good or, by a duration, from its start on: who is protected so long as it is expected to run holds its node, too."""
+    return annotations.get(DO_NOT_DISRUPT, "false") != "false" or annotations.get(SAFE_TO_EVICT) == "false"
 
 
 def _started_s(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:

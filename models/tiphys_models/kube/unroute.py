@@ -1,11 +1,13 @@
-"""Taking Tiphys out of the way before it goes: no new pods are routed to its scheduler, and whoever still names it is listed.
+"""Taking Tiphys out of the way before it goes: no new pods are routed to it or held, who is held is let go, who still names it is listed.
 
-A pod that names a scheduler nobody runs stays Pending for ever, and `schedulerName` of a pod cannot be changed. So the admission policy
-that routes pods goes first; pods and workloads that name the scheduler by themselves are for their owners to change.
+A pod that names a scheduler nobody runs stays Pending for ever, and `schedulerName` of a pod cannot be changed. So the admission
+policies that route pods and hold them go first, and nobody is left behind a gate that nobody opens; pods and workloads that name the
+scheduler by themselves are for their owners to change.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +16,11 @@ from typing import Any
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.backoff import patiently
 from tiphys_models.kube.client import METADATA_ONLY, ApiError, KubeClient
+from tiphys_models.kube.held_pods import open_all
 
 ROUTING_NAME = "tiphys-routing"
+WAITING_NAME = "tiphys-waiting"
+"""The MutatingAdmissionPolicy that holds pods which may wait, and its binding."""
 _ADMISSION_VERSIONS = ("v1", "v1beta1", "v1alpha1")  # GA in Kubernetes 1.36
 _ADMISSION_RESOURCES = (  # the binding first: without it the policy does nothing
     ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
@@ -32,6 +37,8 @@ _WORKLOADS = (
 _NOT_FOUND = 404
 _REMOVAL_S, _LIST_S = 15.0, 4.0
 """How long a busy API server is asked for each part; the hook that runs before an uninstall has a minute for all of them."""
+_POLICY_LAG_S = 1.0
+"""So long API servers go on obeying a policy that was deleted: each hears of it by a watch."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +58,9 @@ class UnrouteReport:
     """What was removed and who would be stranded."""
 
     removed: tuple[ObjectRef, ...]
-    """Routing objects that were there (with `dry_run`: are there)."""
+    """Objects of routing and waiting that were there (with `dry_run`: are there)."""
+    opened: tuple[str, ...]
+    """Pods that were held and are let go (with `dry_run`: are held), as namespace/name."""
     pending_pods: tuple[ObjectRef, ...]
     """Pods without a node that name the scheduler: delete them, their owners make new ones."""
     workloads: tuple[ObjectRef, ...]
@@ -66,22 +75,36 @@ class UnrouteReport:
 
 
 async def unroute(
-    client: KubeClient, routing_name: str = ROUTING_NAME, scheduler_name: str = "tiphys", *, dry_run: bool = False
+    client: KubeClient,
+    routing_name: str = ROUTING_NAME,
+    scheduler_name: str = "tiphys",
+    waiting_name: str = WAITING_NAME,
+    *,
+    dry_run: bool = False,
 ) -> UnrouteReport:
-    """Remove the routing policy, then list who still names the scheduler. A part that fails is reported, the others go on."""
+    """Remove both policies, let go who is held, list who still names the scheduler. A part that fails is reported, the others go on."""
     problems: list[str] = []
     removed = [
-        ObjectRef(kind, "", routing_name)
+        ObjectRef(kind, "", name)
+        for name in (routing_name, waiting_name)
         for resource, kind in _ADMISSION_RESOURCES
-        if await _removed(client, resource, routing_name, problems, dry_run=dry_run)
+        if await _removed(client, resource, name, problems, dry_run=dry_run)
     ]
+    held_until_now = not dry_run and any(ref.name == waiting_name for ref in removed)
+    release = await open_all(client, dry_run=dry_run)
+    opened = {*release.opened}
+    if held_until_now:
+        await asyncio.sleep(_POLICY_LAG_S)
+        release = await open_all(client)
+        opened |= {*release.opened}
+    problems += release.problems
     pods = [ref async for ref in _pending_pods(client, scheduler_name, problems)]
     workloads = [
         ref
         for api, resource, kind in _WORKLOADS
         async for ref in _workloads(client, f"/apis/{api}/{resource}", kind, scheduler_name, problems)
     ]
-    return UnrouteReport(tuple(removed), tuple(sorted(pods)), tuple(sorted(workloads)), tuple(problems))
+    return UnrouteReport(tuple(removed), tuple(sorted(opened)), tuple(sorted(pods)), tuple(sorted(workloads)), tuple(problems))
 
 
 async def _removed(client: KubeClient, resource: str, name: str, problems: list[str], *, dry_run: bool) -> bool:

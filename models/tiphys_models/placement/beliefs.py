@@ -27,6 +27,9 @@ class Beliefs:
         self._nodes, self._functions, self._calls = nodes, functions, calls
         self.books = Books(nodes, keep_alive_s)
         self.learned = LearnedProfiles(functions.profiles)
+        self._cores_version = -1
+        self.former_nodes: dict[str, FloatArray] = {}
+        """What a former process has learned of nodes that no watch has shown yet, by name."""
 
     def placed(self, placement: Placement, row: int, bytes_: float) -> bool:
         """A call counts on its node from now on; whether it starts cold."""
@@ -46,6 +49,11 @@ class Beliefs:
             cold = self.was_cold(placement.uid) if end.cold is None else end.cold
             self.learned.ended(function.index, row, cold=cold, start_s=start_s, run_s=run_s, work_core_s=end.core_seconds)
 
+    def cpu_unseen(self, function: str) -> bool:
+        """Whether calls of a function were seen to end, their processor time was not, and nobody says what they are like."""
+        known = self._functions.get(function)
+        return known is not None and self.learned.is_known(known.index) and not self.learned.is_measured(known.index)
+
     def was_cold(self, uid: str) -> bool:
         """Whether no idle instance was listed when the call was placed."""
         return self._calls.was_cold(uid)
@@ -60,6 +68,12 @@ class Beliefs:
         self.books.forget_row(row)
         self.learned.forget_node(row)
 
+    def came(self, node: str, row: int) -> None:
+        """A node is new in this row."""
+        self.forget_row(row)
+        if (kept := self.former_nodes.pop(node, None)) is not None:
+            self.learned.recall_node(row, kept)
+
     def shown(self, function: str, rows: IntArray, now_s: float) -> Believed:
         """Everything for one decision."""
         self.books.expire(now_s)
@@ -67,23 +81,35 @@ class Beliefs:
         own = -1 if known is None else known.index
         learned = self.learned
         open_row, open_at_s, open_function, open_cold = self._calls.placed()
+        alone_start_s, alone_run_s = learned.alone_s()
         return Believed(
             now_s=now_s,
-            node_cores=np.maximum(self._nodes.cores, 1e-3),
-            speed=learned.speeds(self._nodes.capacity),
+            node_cores=self._nodes.cores_at_least,
+            speed=learned.speeds,
             warm=self.books.warm(function, rows),
             idle_bytes=self.books.idle_bytes(rows),
             idle_value_s=lambda asked: self._idle_value_s(rows, asked),
             profile=learned.believed_of(own),
             known=learned.is_known(own),
+            measured=learned.is_measured(own),
             own_function=own,
             profiles=learned.believed(),
+            cores_used=learned.cores_used(),
+            alone_start_s=alone_start_s,
+            alone_run_s=alone_run_s,
             least_share=learned.least_share_left(),
+            threads=self._threads,
             open_row=open_row,
             open_at_s=open_at_s,
             open_function=open_function,
             open_cold=open_cold,
         )
+
+    def _threads(self) -> FloatArray:
+        used = self.learned.cores_used()
+        changed = self._cores_version != self.learned.cores_version
+        self._cores_version = self.learned.cores_version
+        return self._calls.threads(used, self._nodes.capacity, changed=changed)
 
     def _idle_value_s(self, rows: IntArray, asked: BoolArray) -> FloatArray:
         saved: dict[str, float] = {}

@@ -15,8 +15,8 @@ class Believed:
     now_s: float
     node_cores: FloatArray
     """Cores of every row of the table of all known nodes."""
-    speed: FloatArray
-    """How fast each of these is beside the others."""
+    speed: Callable[[IntArray], FloatArray]
+    """How fast the nodes of these rows are beside all others."""
     warm: BoolArray
     """Per candidate: whether an idle instance of the function is listed."""
     idle_bytes: FloatArray
@@ -27,12 +27,22 @@ class Believed:
     """What is believed of the request's function, in the order of `learned_profiles`."""
     known: bool
     """Whether enough is known of it to judge it by."""
+    measured: bool
+    """Whether anybody has seen, or said, how many cores its calls use."""
     own_function: int
     """-1 before its first call."""
     profiles: FloatArray
     """float64[functions, 4]: what is believed of each."""
+    cores_used: FloatArray
+    """Cores that a call of each function uses."""
+    alone_start_s: FloatArray
+    """What a start takes on a node of its own: of a warm call of function f at place 2f, of a cold one at 2f + 1."""
+    alone_run_s: FloatArray
+    """What the run takes there, in the same order."""
     least_share: float
     """Share of its expected time that an overdue call has still to go."""
+    threads: Callable[[], FloatArray]
+    """Cores that the unfinished calls on every row could use together."""
     open_row: IntArray
     """Per unfinished call of the cluster: row of its node; -1 for a node nobody knows (yet)."""
     open_at_s: FloatArray

@@ -24,6 +24,9 @@ LISTED = 64
 """Most idle instances that are listed of one node."""
 CHANGES = 256
 """Changes of a node's list that are remembered, so that a reading can be compared with the list as it was when the node was sampled."""
+_MOST_COLUMNS = 128
+_COLUMN_BYTES = 2**20
+"""Most bytes of all columns together, one byte a node."""
 REMEMBERED_S = 120.0
 """No reading that takes longer is of use to anybody."""
 _SINCE = attrgetter("since_s")
@@ -104,6 +107,10 @@ class Books:
         self._idle_bytes = np.zeros(nodes.capacity)
         self._oldest_s = np.full(nodes.capacity, math.inf)
         self._read_s = np.full(nodes.capacity, -math.inf)
+        self._nobody_before_s = math.inf
+        """No instance is listed that has been idle for longer than since then."""
+        self._columns: dict[str, BoolArray] = {}
+        """Whether any is listed on each row, for the few functions that requests name."""
 
     def __len__(self) -> int:
         """How many instances are listed."""
@@ -113,11 +120,16 @@ class Books:
 
     def warm(self, function: str, rows: IntArray) -> BoolArray:
         """Whether an idle instance of the function is listed on each of these rows."""
-        warm = np.zeros(len(rows), np.bool_)
-        if there := self._where.get(function):
-            mask = np.zeros(self._nodes.capacity, np.bool_)
-            mask[list(there)] = True
-            warm = mask[rows]
+        column = self._columns.get(function)
+        if column is None or len(column) < self._nodes.capacity:
+            if not (there := self._where.get(function)):
+                return np.zeros(len(rows), np.bool_)
+            self._columns.pop(function, None)
+            if len(self._columns) >= max(min(_MOST_COLUMNS, _COLUMN_BYTES // self._nodes.capacity), 1):
+                del self._columns[next(iter(self._columns))]
+            column = self._columns[function] = np.zeros(self._nodes.capacity, np.bool_)
+            column[list(there)] = True
+        warm: BoolArray = column[rows]
         return warm
 
     def idle_bytes(self, rows: IntArray) -> FloatArray:
@@ -213,8 +225,11 @@ class Books:
     def expire(self, now_s: float) -> None:
         """Instances past the keep-alive are gone."""
         self._fit()
+        if not now_s - self._nobody_before_s > self._keep_alive_s:
+            return  # asked with every decision, and hardly ever with anything to do
         for row in np.flatnonzero(now_s - self._oldest_s > self._keep_alive_s).tolist():
             self._expire(row, self._lists[row], now_s)
+        self._nobody_before_s = float(self._oldest_s.min())
 
     def forget(self, function: str) -> None:
         """Nothing is kept of the function any longer."""
@@ -224,6 +239,7 @@ class Books:
                 if node.entries[i].function == function:
                     self._strike(row, node, i, -math.inf)
         self._newest_bytes.pop(function, None)
+        self._columns.pop(function, None)
 
     def forget_row(self, row: int) -> None:
         """The node of this row is gone, or the row is a new node's."""
@@ -285,17 +301,22 @@ class Books:
         node.note(entry.function, +1, at_s)
         there = self._where.setdefault(entry.function, {})
         there[row] = there.get(row, 0) + 1
+        if (column := self._columns.get(entry.function)) is not None and row < len(column):
+            column[row] = True
         self._sum_up(row, node, entry.bytes)
 
     def _unlist(self, function: str, row: int) -> None:
         there = self._where[function]
         del there[row]
+        if (column := self._columns.get(function)) is not None and row < len(column):
+            column[row] = False
         if not there:
             del self._where[function]
 
     def _sum_up(self, row: int, node: _NodeList, bytes_: float) -> None:
         self._idle_bytes[row] = self._idle_bytes[row] + bytes_ if node.entries else 0.0
-        self._oldest_s[row] = node.entries[0].since_s if node.entries else math.inf
+        oldest_s = self._oldest_s[row] = node.entries[0].since_s if node.entries else math.inf
+        self._nobody_before_s = min(self._nobody_before_s, oldest_s)
 
     def _fit(self) -> None:
         """Widen the columns to the node table, which grows."""

@@ -83,6 +83,10 @@ def filled(profiles: FloatArray) -> FloatArray:
     return np.vstack([np.where(np.isnan(profiles), typical, profiles), typical])
 
 
+_FEW, _MANY = 8, 100
+"""Nodes whose calls are looked for one by one, and calls that are added one by one; of more, all are added up anew."""
+
+
 class CallTable:
     """Grows by doubling; a finished call's row goes to the last one."""
 
@@ -95,6 +99,11 @@ class CallTable:
         self._warm = np.zeros(capacity, np.bool_)
         self._cold = np.zeros(capacity, np.bool_)
         self._memory = np.zeros(capacity)
+        self._threads: FloatArray | None = None
+        self._moved: set[int] = set()
+        """Rows of nodes of which calls have gone, or changed places, since threads were added up."""
+        self._added: set[int] = set()
+        """Places of calls that have come since."""
 
     def __len__(self) -> int:
         return len(self._uids)
@@ -110,6 +119,8 @@ class CallTable:
         self._uids.append(uid)
         self._node_row[row], self._at_s[row], self._function[row] = node_row, at_s, function
         self._warm[row], self._cold[row], self._memory[row] = warm, cold, memory_bytes
+        if self._threads is not None:
+            self._added.add(row)
 
     def remove(self, uid: str) -> None:
         """Remove a finished call; unknown calls are ignored."""
@@ -117,6 +128,7 @@ class CallTable:
         if row < 0:
             return
         last = self._uids.pop()
+        self._moved.update((int(self._node_row[row]), int(self._node_row[len(self._uids)])))
         if last != uid:
             end = len(self._uids)
             self._uids[row] = last
@@ -138,17 +150,42 @@ class CallTable:
         """The row will be another node's."""
         rows = self._node_row[: len(self)]
         rows[rows == node_row] = -1
+        self._moved.add(node_row)
 
     def put_on(self, uid: str, node_row: int) -> None:
         """The node of a call has become known."""
         row = self._row_of.get(uid)
         if row is not None:
             self._node_row[row] = node_row
+            self._moved.add(node_row)
 
     def placed(self) -> tuple[IntArray, FloatArray, IntArray, BoolArray]:
         """Row of the node, time, function and whether it started cold, of every unfinished call; without copies."""
         n = len(self)
         return self._node_row[:n], self._at_s[:n], self._function[:n], self._cold[:n]
+
+    def threads(self, cores_used: FloatArray, rows: int, *, changed: bool) -> FloatArray:
+        """Cores that all calls on each row of the node table could use together, `cores_used` being what a call of each function uses.
+
+        Between two decisions few nodes see a call come or go: only theirs are added up again, in the order in which all would be, so that
+        not even the last digit depends on what happened before.
+        """
+        n = len(self)
+        on, threads = self._node_row[:n], self._threads
+        if changed or threads is None or len(threads) != rows or len(self._moved) > _FEW or len(self._added) > _MANY:
+            there = np.flatnonzero(on >= 0)
+            threads = np.asarray(np.bincount(on[there], cores_used[self._function[there]], rows), np.float64)
+            self._threads = threads
+        else:
+            for row in self._moved - {-1}:
+                used = cores_used[self._function[np.flatnonzero(on == row)]]
+                threads[row] = np.bincount(np.zeros(len(used), np.int64), used, 1)[0]
+            for place in sorted(self._added):  # the last of all calls of their nodes, unless a call has gone since
+                if place < n and (row := int(on[place])) not in self._moved and row >= 0:
+                    threads[row] += cores_used[self._function[place]]
+        self._moved.clear()
+        self._added.clear()
+        return threads
 
     def seen(
         self, now_s: float, rows: int, profiles: FloatArray, own_function: int, read_at_s: FloatArray, idle_memory_bytes: FloatArray

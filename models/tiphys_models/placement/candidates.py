@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from tiphys_models.base.arrays import BoolArray, FloatArray, HashArray, IntArray
 from tiphys_models.placement.believed import Believed
 from tiphys_models.placement.calls import OpenCalls
@@ -28,6 +30,8 @@ class PlacementRequest:
     cpu_milli: int
     memory_bytes: int
     images: tuple[str, ...] = ()
+    protected: bool = False
+    """Node autoscalers must not evict it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class NodeColumns(Protocol):
     """The table of all known nodes, as far as views look into it."""
 
     name_hash: HashArray
+    readings: FloatArray
 
     @property
     def position(self) -> IntArray: ...  # noqa: D102
@@ -54,6 +59,7 @@ class Lives(Protocol):
 
     def gone(self, application: str, now_s: float) -> FloatArray: ...  # noqa: D102
     def empty(self, rows: IntArray, now_s: float) -> FloatArray: ...  # noqa: D102
+    def free(self, rows: IntArray, now_s: float) -> FloatArray: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,6 @@ class CandidateView:
     rows: IntArray
     """Row of each candidate in the table of all known nodes."""
     table: NodeColumns
-    node_readings: FloatArray
-    """float32[candidates, 21]; NaN is missing or stale."""
     numbers: FloatArray
     """float64[candidates, 6]: `CORES` and so on."""
     available_memory_bytes: FloatArray
@@ -85,6 +89,16 @@ class CandidateView:
     """The latest time that the state has heard of."""
     believed: Callable[[], Believed]
     """Idle instances by the books, learned profiles and what is open, put together on demand."""
+    unread: BoolArray | None = None
+    """Candidates whose readings are too old for the policy; None: those of nobody."""
+
+    @property
+    def node_readings(self) -> FloatArray:
+        """float32[candidates, 21]; NaN is missing or stale."""
+        readings: FloatArray = self.table.readings.take(self.rows, axis=0)
+        if self.unread is not None:
+            readings[self.unread] = np.nan
+        return readings
 
     @property
     def known_nodes(self) -> int:

@@ -130,7 +130,7 @@ def _trace(asked: Moment) -> bytes:
         calls.read_at_s,
         b.profiles,
         b.warm,
-        b.speed,
+        b.speed(view.rows),
     )
     return b"|".join(np.ascontiguousarray(a).tobytes() for a in (*arrays, *further)) + repr((asked.request, asked.memory)).encode()
 

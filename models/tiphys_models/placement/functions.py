@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tiphys_models.base.arrays import FloatArray
@@ -48,6 +48,10 @@ class Functions:
         """The known function of that name; None if it has had no pod, or was evicted."""
         return self._known.get(name)
 
+    def rows(self) -> Iterator[tuple[str, int]]:
+        """Names of all known functions with their rows."""
+        return ((name, known.index) for name, known in self._known.items())
+
     def working(self, name: str) -> KnownFunction:
         """Note that the function has an unfinished pod from now on."""
         found = self._introduced(name)
@@ -60,12 +64,24 @@ class Functions:
         self._at_rest[name] = None
         self._let_go()
 
+    def remembered(self, name: str) -> int:
+        """The row of a function of which something is known from before its first pod."""
+        index = self._introduced(name).index
+        self._let_go()
+        return index
+
     def report(self, profiles: Mapping[str, FunctionProfile]) -> None:
         """What their calls are like, as runtimes reported it."""
         self.profiles.report(profiles, self.most)
         for name, profile in self.profiles.reported.items():
             self.profiles.put(self._introduced(name).index, profile)
         self._let_go()
+
+    def publish(self, profiles: Mapping[str, FloatArray]) -> None:
+        """Profiles that were learned elsewhere, by function, instead of those published before."""
+        self.profiles.published = profiles
+        for name, known in self._known.items():
+            self.profiles.put_published(known.index, name)
 
     def profile_gap(self, name: str, *, contradicted: bool) -> ProfileGap | None:
         """Why calls of a function cannot be judged by its profile; None if they can."""
@@ -87,6 +103,7 @@ class Functions:
             index = self._free_rows.pop() if self._free_rows else len(self._known)
             found = self._known[name] = KnownFunction(index)
             self.profiles.make_room(index)
+            self.profiles.put_published(index, name)
             if (profile := self.profiles.reported.get(name)) is not None:  # it comes back: runtimes report only what changes
                 self.profiles.put(index, profile)
             self._at_rest[name] = None

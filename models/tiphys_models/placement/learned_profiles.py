@@ -84,26 +84,34 @@ def learn_node(row: FloatArray, function: FloatArray, believed: FloatArray, cold
     row[NODE_SUM] = row[NODE_SUM] * _NODE_FADE + np.log(max(work_core_s, _LEAST_S) / max(expected, _LEAST_S))
 
 
-def speeds(nodes: FloatArray, functions: FloatArray) -> FloatArray:
-    """How fast each node is beside the others: the share of its surprises that cannot be chance.
+def differences(nodes: FloatArray, functions: FloatArray) -> FloatArray:
+    """float64[3]: the middle of what surprised on all nodes, how much of their variance cannot be chance, and how much single calls vary.
 
-    Where nodes differ no more than single calls do, all of them count as alike.
+    Where nodes differ no more than single calls do, all of them count as alike: nothing cannot be chance.
     """
-    calls, surprise = nodes[:, NODE_CALLS], nodes[:, NODE_SUM]
-    known = calls > 0
+    found = np.zeros(3)
+    known = np.flatnonzero(nodes[:, NODE_CALLS] > 0)
     seen = functions[:, SPREADS].sum()
-    if known.sum() < 2 or seen < 1.0:
-        return np.ones(len(nodes))
+    if len(known) < 2 or seen < 1.0:
+        return found
+    calls = nodes[known, NODE_CALLS]
+    mean = nodes[known, NODE_SUM] / calls
     within = functions[:, SPREAD_SUM].sum() / seen
-    mean = np.where(known, surprise / np.maximum(calls, 1e-9), 0.0)
-    centre = mean[known].mean()
-    others = known.sum() - 1.0
-    chance = (within / calls[known]).mean() * (1.0 + _DOUBT * np.sqrt(2.0 / others))
-    between = max(((mean[known] - centre) ** 2).sum() / others - chance, 0.0)
-    if not between > 0.0:
+    others = len(known) - 1.0
+    chance = (within / calls).mean() * (1.0 + _DOUBT * np.sqrt(2.0 / others))
+    found[0] = mean.mean()
+    found[1] = max(((mean - found[0]) ** 2).sum() / others - chance, 0.0)
+    found[2] = within
+    return found
+
+
+def speeds(nodes: FloatArray, between: FloatArray) -> FloatArray:
+    """How fast these nodes are beside all: the share of their surprises that cannot be chance, as `differences` found it."""
+    if not between[1] > 0.0:
         return np.ones(len(nodes))
-    share = between / (between + within / np.maximum(calls, 1e-9))
-    return np.exp(-np.where(known, (mean - centre) * share, 0.0))
+    calls = np.maximum(nodes[:, NODE_CALLS], 1e-9)
+    share = between[1] / (between[1] + between[2] / calls)
+    return np.exp(-np.where(nodes[:, NODE_CALLS] > 0, (nodes[:, NODE_SUM] / calls - between[0]) * share, 0.0))
 
 
 def believe(row: FloatArray, prior: FloatArray, calls: float) -> FloatArray:

@@ -39,6 +39,8 @@ SPANS_S: FloatArray = np.diff(_AHEAD_EDGES_S)
 LATE, EARLY = 2.0, 0.3
 """What it costs to prolong a node's life by the whole life of the pod, and to leave the whole of the node's life behind; a full node
 brings 1."""
+PROTECTED_LATE, PROTECTED_EARLY, USED = 0.8, 0.2, 0.25
+"""The same two where an autoscaler empties nodes and only pods that it must not evict keep one; what it is worth that one is in use."""
 CROWD, BUSY = 1.0, 0.9
 """What it costs to want more than this share of a node's cores, for each node's worth of cores."""
 _LEAST = 1e-12
@@ -125,3 +127,9 @@ def score(allocation: FloatArray, late: FloatArray, early: FloatArray, crowd: Fl
     """Allocation, less what the pod prolongs each node's life by, less what of it the pod leaves behind, less what it crowds."""
     found: FloatArray = allocation - LATE * late - EARLY * early - CROWD * crowd
     return found
+
+
+def consolidated_score(allocation: FloatArray, late: FloatArray, early: FloatArray, inflight: FloatArray, protected: bool) -> FloatArray:
+    """Allocation, and that the node is in use; less what a pod that nobody may evict prolongs and leaves behind of the node's stay."""
+    found: FloatArray = allocation + USED * (inflight > 0)
+    return found - PROTECTED_LATE * late - PROTECTED_EARLY * early if protected else found

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,16 @@ REFRESH_S = 120.0
 _POOL = 0
 
 
+class LivesKept(NamedTuple):
+    """Histograms of lifetimes as one process leaves them to the next; the first row is that of all applications together."""
+
+    names: tuple[str, ...]
+    ends: FloatArray
+    at_risk: FloatArray
+    counted_s: float
+    """When pods that ran were last counted; -inf: never."""
+
+
 class NodeLives:
     """Histograms of lifetimes by application, bounded in number, and of every node the chance that it is empty at later times."""
 
@@ -32,9 +43,11 @@ class NodeLives:
         self._ends = np.zeros((8, BINS))
         self._at_risk = np.zeros((8, BINS))
         self._survival: FloatArray = np.ones((8, BINS + 1))
-        self._empty = np.ones((0, POINTS))
+        self._empty, self._free = np.ones((0, POINTS)), np.ones((0, POINTS))
         self._stale = np.ones(0, np.bool_)
         self._refreshed_s = -math.inf
+        self._former_s = -math.inf
+        """When a former process last counted the pods that ran."""
         self.asked = False
         self.evicted = 0
         """How many applications were let go because there were too many."""
@@ -46,6 +59,8 @@ class NodeLives:
 
     def came(self, placement: Placement) -> None:
         """A pod was placed."""
+        if placement.at_s < self._former_s:  # the bins that it had passed then have been counted
+            placement.passed = int(lifetimes.bins_of(np.array([self._former_s - placement.at_s]))[0])
         if self.asked:
             self._look_again(placement.node)
 
@@ -90,6 +105,24 @@ class NodeLives:
         self._survival = lifetimes.survivals(lifetimes.hazards(self._ends, self._at_risk))
         self._stale[:] = True
 
+    # ---- what is kept for the next process ------------------------------------------------------------------------
+
+    def kept(self) -> LivesKept:
+        """Copies of all histograms, least recently learned first; none before a policy has asked."""
+        names = tuple(self._row_of) if self._refreshed_s > -math.inf else ()
+        rows = [_POOL, *(self._row_of[name] for name in names)]
+        return LivesKept(names, self._ends[rows], self._at_risk[rows], self._refreshed_s)
+
+    def recall(self, kept: LivesKept) -> None:
+        """Go on from what a former process kept, if nothing was learned here; old observations fade when somebody first asks."""
+        if self._refreshed_s > -math.inf or self._row_of:
+            return
+        for name, ends, at_risk in zip(kept.names, kept.ends[1:], kept.at_risk[1:], strict=True):
+            row = self._learning(name)
+            self._ends[row], self._at_risk[row] = ends, at_risk
+        self._ends[_POOL], self._at_risk[_POOL] = kept.ends[0], kept.at_risk[0]
+        self._refreshed_s = self._former_s = kept.counted_s
+
     # ---- what policies ask ---------------------------------------------------------------------------------------
 
     def gone(self, application: str, now_s: float) -> FloatArray:
@@ -102,16 +135,26 @@ class NodeLives:
 
     def empty(self, rows: IntArray, now_s: float) -> FloatArray:
         """Chance that each of these nodes is empty at each time ahead, if nothing more comes, [nodes, times]."""
-        if len(self._empty) < self._nodes.capacity:
-            self._empty = grown(self._empty, self._nodes.capacity, 1.0)
-            self._stale = grown(self._stale, self._nodes.capacity, 1.0)
-        for row in rows[self._stale[rows]].tolist():
-            self._empty[row] = self._emptying(self._nodes.names[row], now_s)
-            self._stale[row] = False
+        self._look(rows, now_s)
         return self._empty[rows]
 
-    def _emptying(self, name: str, now_s: float) -> FloatArray:
-        there = [p for p in self._on_node.get(name, {}).values() if p.in_flight]
+    def free(self, rows: IntArray, now_s: float) -> FloatArray:
+        """The same of pods that nobody may evict: chance that none of them is left, so that an autoscaler may empty the node."""
+        self._look(rows, now_s)
+        return self._free[rows]
+
+    def _look(self, rows: IntArray, now_s: float) -> None:
+        if len(self._empty) < self._nodes.capacity:
+            self._empty = grown(self._empty, self._nodes.capacity, 1.0)
+            self._free = grown(self._free, self._nodes.capacity, 1.0)
+            self._stale = grown(self._stale, self._nodes.capacity, 1.0)
+        for row in rows[self._stale[rows]].tolist():
+            there = [p for p in self._on_node.get(self._nodes.names[row], {}).values() if p.in_flight]
+            self._empty[row] = self._emptying(there, now_s)
+            self._free[row] = self._emptying([p for p in there if p.protected], now_s)
+            self._stale[row] = False
+
+    def _emptying(self, there: Sequence[Placement], now_s: float) -> FloatArray:
         applications = np.array([self._known(p.function) for p in there], np.int64)
         ages_s = np.array([max(now_s - p.at_s, 0.0) for p in there], np.float64)
         return lifetimes.chance_empty(lifetimes.chances_gone(self._survival, applications, ages_s))

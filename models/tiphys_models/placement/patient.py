@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.placement import kernels
 from tiphys_models.placement.believed import Believed
 from tiphys_models.placement.candidates import CandidateView, PlacementMemory
-from tiphys_models.placement.estimator import expected_rests, placement_costs
-from tiphys_models.placement.learned_profiles import COLD_WORK, CORES_USED, START_S, WARM_WORK, saved_by_warmth
+from tiphys_models.placement.estimator import expected_rests, placement_costs, total_s
+from tiphys_models.placement.learned_profiles import COLD_WORK, CORES_USED, WARM_WORK, saved_by_warmth
 from tiphys_models.placement.waiting import SURE, NotYet, awaited_s
 
 EPSILON = 1e-3
@@ -27,74 +27,72 @@ RULE_6_WEIGHTS = (-0.20, -0.35, -0.80, -0.97, 0.79, 0.45)
 """Weights of work still to do, crowding, what an eviction loses and open calls of the function; then what a call waits for."""
 
 
+class _Open(NamedTuple):
+    """The open calls that make a difference, in the order of the table of calls."""
+
+    seen: IntArray
+    """Place of each among all open calls."""
+    on: IntArray
+    """Place of its node among the candidates."""
+    rests: FloatArray
+    used: FloatArray
+
+
 class Outlook(NamedTuple):
     """What a placement would mean for each candidate."""
 
-    warm: FloatArray
     costs: FloatArray
     """[candidates, 4] of `estimator.placement_costs`."""
-    work_left: FloatArray
-    """Core-seconds still to do over cores."""
-    same: FloatArray
-    """Open calls of the function."""
-
-
-class _Open(NamedTuple):
-    """The open calls that make a difference."""
-
-    on: IntArray
-    """Place of each call's node among the candidates; -1 elsewhere."""
-    rests: FloatArray
-    used: FloatArray
-    work: FloatArray
-    same: BoolArray
+    calls: _Open
 
 
 def _open_calls(view: CandidateView, b: Believed, *, everywhere: bool) -> _Open:
-    """Open calls of the function, wherever, and those beside which this one would be crowded; `everywhere`: on all candidates.
+    """Open calls beside which this one would be crowded; `everywhere`: on all candidates.
 
     Where the cores suffice for all calls and this one, none takes anything from the others: nobody needs to know how long they last.
     """
-    used = b.profiles[b.open_function, CORES_USED]
-    there = b.open_row >= 0
+    rows, threads = view.rows, b.threads()
+    at = None if everywhere else np.flatnonzero(threads[rows] + b.profile[CORES_USED] > b.node_cores[rows])
     nodes = len(b.node_cores)
-    threads = np.bincount(b.open_row[there], used[there], nodes)
-    place = np.full(nodes + 1, -1, np.int64)  # an unknown node is -1: the last entry, which is nobody's
-    matters = slice(None) if everywhere else threads[view.rows] + b.profile[CORES_USED] > b.node_cores[view.rows]
-    place[view.rows[matters]] = np.arange(len(view.rows))[matters]
-    same = b.open_function == b.own_function
-    seen = np.flatnonzero((place[b.open_row] >= 0) | same)
-    row, function, cold = b.open_row[seen], b.open_function[seen], b.open_cold[seen]
-    profile = b.profiles[function]
-    speed = np.where(row >= 0, b.speed[row], 1.0)
-    work = np.where(cold, profile[:, COLD_WORK], profile[:, WARM_WORK])
-    crowded = np.maximum(threads / b.node_cores, 1.0)
-    rests = expected_rests(
-        np.where(row >= 0, crowded[row], 1.0),
-        b.now_s - b.open_at_s[seen],
-        np.where(cold, profile[:, START_S] / speed, 0.0),
-        work / profile[:, CORES_USED] / speed,
-        b.least_share,
-    )
-    return _Open(place[row], rests, profile[:, CORES_USED], work, same[seen])
+    asked = np.zeros(nodes + 1, np.bool_)  # an unknown node is -1: the last entry, which is nobody's
+    place = np.empty(nodes, np.int64)
+    if at is None:
+        asked[rows], place[rows] = True, np.arange(len(rows))
+    else:
+        asked[rows[at]], place[rows[at]] = True, at
+    seen = asked.take(b.open_row).nonzero()[0]
+    row = b.open_row[seen]
+    rests = _rests(b, seen, np.maximum(threads[row] / b.node_cores[row], 1.0), b.speed(row))
+    return _Open(seen, place[row], rests, b.cores_used[b.open_function[seen]])
+
+
+def _rests(b: Believed, seen: IntArray, crowding: FloatArray, speed: FloatArray) -> FloatArray:
+    """What these open calls have still to go; crowding and speed are those of their nodes."""
+    at = 2 * b.open_function[seen] + b.open_cold[seen]
+    start_s, run_s = b.alone_start_s[at] / speed, b.alone_run_s[at] / speed
+    return expected_rests(crowding, b.now_s - b.open_at_s[seen], start_s, run_s, b.least_share)
 
 
 def outlook(view: CandidateView, b: Believed, *, everywhere: bool = False) -> Outlook:
-    """What a placement would mean for each candidate; what is left to do there only if asked for `everywhere`."""
-    count = len(view.rows)
+    """What a placement would mean for each candidate, with the open calls there: all of them only if asked for `everywhere`."""
     calls = _open_calls(view, b, everywhere=everywhere)
-    here = calls.on >= 0
-    on = calls.on[here]
-    cores = b.node_cores[view.rows]
     wanted = float(view.request.memory_bytes)
     spare = view.available_memory_bytes - b.idle_bytes
     value = b.idle_value_s((spare < wanted) & (b.idle_bytes > 0) & ~b.warm)
-    costs = placement_costs(
-        cores, spare, b.idle_bytes, value, b.warm, b.speed[view.rows], on, calls.rests[here, 0], calls.used[here], b.profile, wanted
+    cores, speed = b.node_cores[view.rows], b.speed(view.rows)
+    rest_s = calls.rests[:, 0]
+    return Outlook(
+        placement_costs(cores, spare, b.idle_bytes, value, b.warm, speed, calls.on, rest_s, calls.used, b.profile, wanted), calls
     )
-    left = np.bincount(on, (calls.work * calls.rests[:, 1])[here], count) / cores
-    same: FloatArray = np.bincount(on, calls.same[here] * 1.0, count) * 1.0
-    return Outlook(b.warm * 1.0, costs, left, same)
+
+
+def left_and_same(view: CandidateView, b: Believed, o: Outlook) -> tuple[FloatArray, IntArray]:
+    """Core-seconds still to do over cores, and open calls of the function, on each candidate of an outlook on all of them."""
+    count, function = len(view.rows), b.open_function[o.calls.seen]
+    work = np.where(b.open_cold[o.calls.seen], b.profiles[function, COLD_WORK], b.profiles[function, WARM_WORK])
+    left: FloatArray = np.bincount(o.calls.on, work * o.calls.rests[:, 1], count) / b.node_cores[view.rows]
+    same: IntArray = np.bincount(o.calls.on[function == b.own_function], minlength=count)
+    return left, same
 
 
 def by_the_books(view: CandidateView, b: Believed) -> FloatArray:
@@ -102,13 +100,22 @@ def by_the_books(view: CandidateView, b: Believed) -> FloatArray:
     return kernels.warm_first(b.warm * 1.0, view.image_present, view.inflight, view.cores)
 
 
+def own_rests_s(b: Believed) -> FloatArray:
+    """Seconds that each open call of the function has still to go, on whichever node."""
+    seen = np.flatnonzero(b.open_function == b.own_function)
+    row, threads = b.open_row[seen], b.threads()
+    there = row >= 0  # nobody knows yet how fast and how full the other nodes are
+    crowding = np.where(there, np.maximum(threads[row] / b.node_cores[row], 1.0), 1.0)
+    rests_s: FloatArray = _rests(b, seen, crowding, np.where(there, b.speed(row), 1.0))[:, 0]
+    return rests_s
+
+
 def not_yet(view: CandidateView, b: Believed, best: int, before: int, bar_s: float, worth_s: float) -> NotYet | None:
     """Whether a call waits: its node would start it cold, and an instance of its own is expected sooner than the bar. `worth_s` is what
     that instance would save it."""
     if b.warm[best] or not bar_s > 0 or b.own_function < 0:
         return None
-    calls = _open_calls(view, b, everywhere=False)
-    until_s = awaited_s(calls.rests[calls.same, 0], before)
+    until_s = awaited_s(own_rests_s(b), before)
     return NotYet(until_s, worth_s - until_s) if until_s < bar_s else None
 
 
@@ -163,9 +170,10 @@ class Rule6:
         if not b.known:
             return by_the_books(view, b)
         o, w = outlook(view, b, everywhere=True), self.weights
+        left, same = left_and_same(view, b, o)
         run_s = np.where(b.warm, b.profile[WARM_WORK], b.profile[COLD_WORK]) / b.profile[CORES_USED]
         crowd_s, lost_s = o.costs[:, 1] - run_s, o.costs[:, 3]
-        scores: FloatArray = saved_by_warmth(b.profile) * o.warm + w[0] * o.work_left + w[1] * crowd_s + w[2] * lost_s + w[3] * o.same
+        scores: FloatArray = saved_by_warmth(b.profile) * b.warm + w[0] * left + w[1] * crowd_s + w[2] * lost_s + w[3] * same
         return scores
 
     def not_yet(self, view: CandidateView, scores: FloatArray, best: int, before: int) -> NotYet | None:
@@ -187,12 +195,16 @@ class Estimator:
     def costs(self, view: CandidateView) -> FloatArray | None:
         """float64[candidates, 4] seconds: what a placement costs, part by part; None where too little is known of the function."""
         b = view.believed()
-        return outlook(view, b).costs if b.known else None
+        return outlook(view, b).costs if b.known and b.measured else None
 
     def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
         """Minus the seconds that a placement costs."""
-        b = view.believed()
-        return -outlook(view, b).costs.sum(axis=1) if b.known else by_the_books(view, b)
+        costs = self.costs(view)
+        return self.weighed(view, costs) if costs is not None else by_the_books(view, view.believed())
+
+    def weighed(self, view: CandidateView, costs: FloatArray) -> FloatArray:
+        """Scores of candidates whose placement costs so much."""
+        return -total_s(costs)
 
     def not_yet(self, view: CandidateView, scores: FloatArray, best: int, before: int) -> NotYet | None:
         """See `PatientPolicy`."""
@@ -200,5 +212,8 @@ class Estimator:
         if not b.known:
             saved_s = saved_by_warmth(b.profile)
             return not_yet(view, b, best, before, saved_s, saved_s)
+        if not b.measured:  # as `warm-first-waits`: who has not seen processor time takes crowded nodes for slow functions
+            saved_s = saved_by_warmth(b.profile)
+            return not_yet(view, b, best, before, WAITS_WEIGHTS[0] * saved_s + WAITS_WEIGHTS[1], saved_s)
         worth_s = float(-scores.max() - b.profile[WARM_WORK] / b.profile[CORES_USED])
         return not_yet(view, b, best, before, SURE * worth_s, worth_s)

@@ -34,6 +34,8 @@ class Placement:
     """Bins of lifetimes that it has been counted at risk in."""
     started_s: float = math.nan
     """When its main container started."""
+    protected: bool = False
+    """Node autoscalers must not evict it."""
 
     def is_for(self, facts: PodFacts) -> bool:
         """Whether a pod that was seen bound is exactly what this placement counts."""

@@ -28,6 +28,10 @@ class Profiles:
     def __init__(self) -> None:
         self._rows = np.full((16, len(PROFILE_QUANTITIES)), np.nan)
         self._filled: FloatArray | None = None
+        self.published_rows: FloatArray = np.full((16, 4), np.nan)
+        """What was learned elsewhere of the functions, in the order of `learned_profiles`: look, do not keep."""
+        self.published: Mapping[str, FloatArray] = {}
+        """The same by function, also of functions that have no row now."""
         self.version = 0
         """Changes with what any row says."""
         self.reported: dict[str, FunctionProfile] = {}
@@ -37,6 +41,7 @@ class Profiles:
         """Grow the table until it has this row."""
         if row >= len(self._rows):
             self._rows = grown(self._rows, 2 * row, math.nan)
+            self.published_rows = grown(self.published_rows, 2 * row, math.nan)
             self._filled = None
 
     def report(self, profiles: Mapping[str, FunctionProfile], most: int) -> None:
@@ -50,9 +55,16 @@ class Profiles:
 
     def clear(self, row: int) -> None:
         """The row is nobody's."""
-        self.version += not math.isnan(self._rows[row, 0])
-        self._rows[row] = math.nan
+        self.version += not (math.isnan(self._rows[row, 0]) and math.isnan(self.published_rows[row, 0]))
+        self._rows[row] = self.published_rows[row] = math.nan
         self._filled = None
+
+    def put_published(self, row: int, name: str) -> None:
+        """Give the row what was learned elsewhere of its function, if anything."""
+        found = self.published.get(name)
+        if found is not None or not math.isnan(self.published_rows[row, 0]):
+            self.published_rows[row] = math.nan if found is None else found
+            self.version += 1
 
     def put(self, row: int, profile: FunctionProfile) -> None:
         """Store the reported profile of the function of that row."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tiphys_models.artifacts.files import card_of
+from tiphys_models.artifacts.loaders import load_file
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.errors import ArtifactRefused
 from tiphys_models.placement.candidates import CandidateView, PlacementMemory
@@ -41,10 +43,13 @@ class PolicyName(StrEnum):
     WARM_FIRST_WAITS = "warm-first-waits"
     RULE_6 = "rule-6"
     ESTIMATOR = "estimator"
+    ESTIMATOR_NETWORK = "estimator-network"
     MOST_ALLOCATED = "most-allocated"
     LIFETIMES = "lifetimes"
+    CONSOLIDATION_AWARE = "consolidation-aware"
 
 
+_LEARNED = frozenset({PolicyName.FAASRANK, PolicyName.ESTIMATOR_NETWORK})
 _RULES = "tiphys_models.placement.rules"
 _PATIENT = "tiphys_models.placement.patient"
 REGISTRY: Registry[Callable[..., Any]] = Registry(
@@ -62,8 +67,15 @@ REGISTRY: Registry[Callable[..., Any]] = Registry(
         Entry(PolicyName.WARM_FIRST_WAITS, f"{_PATIENT}:WarmFirstWaits"),
         Entry(PolicyName.RULE_6, f"{_PATIENT}:Rule6"),
         Entry(PolicyName.ESTIMATOR, f"{_PATIENT}:Estimator"),
+        Entry(
+            PolicyName.ESTIMATOR_NETWORK,
+            "tiphys_models.placement.estimator_network:EstimatorNetwork",
+            learned=True,
+            model="estimator-network",
+        ),
         Entry(PolicyName.MOST_ALLOCATED, f"{_RULES}:MostAllocated"),
         Entry(PolicyName.LIFETIMES, f"{_RULES}:Lifetimes"),
+        Entry(PolicyName.CONSOLIDATION_AWARE, f"{_RULES}:ConsolidationAware"),
     ),
 )
 
@@ -96,19 +108,25 @@ def adopted(policy: Any, name: str, digest: str = "", pace: Pace | None = None) 
     return ForeignPolicy(policy, name, digest, pace)
 
 
-def make_policy(name: str, network: ScoreNetwork | None = None) -> PlacementPolicy:
-    """The policy of that name; those that need a model need their network. InvalidInput if it is unknown or cannot be used."""
+def make_policy(name: str, network: ScoreNetwork | PlacementPolicy | None = None) -> PlacementPolicy:
+    """The policy of that name; those that need a model need their network, or what a loader made of it. InvalidInput if it is unknown or
+    cannot be used."""
     entry = REGISTRY.entry(name)
     if entry is None:
         raise REGISTRY.unknown(name)
     if is_learned(name):
         if network is None:
             raise ArtifactRefused("Missing", f"policy {name} needs a model and none is loaded")
-        return FaaSRank(network)
+        return FaaSRank(network) if isinstance(network, ScoreNetwork) else network
     made = REGISTRY.make(name)
     if entry.package:
         return adopted(made, name, entry.digest, Pace(FOREIGN_BUDGET_S))
     return made  # type: ignore[return-value]
+
+
+def shipped_policy(name: str) -> PlacementPolicy:
+    """The policy of that name, a learned one with the weights that are installed. Loaders take a moment: not for a decision."""
+    return make_policy(name, load_file(card_of(name)).value if is_learned(name) else None)
 
 
 def unpaced(name: str) -> PlacementPolicy:
@@ -118,7 +136,7 @@ def unpaced(name: str) -> PlacementPolicy:
 
 def is_learned(name: str) -> bool:
     """Whether it needs a model of ours; policies of other packages carry what they have learned."""
-    return name == PolicyName.FAASRANK
+    return name in _LEARNED
 
 
 def is_ours(name: str) -> bool:

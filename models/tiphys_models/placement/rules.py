@@ -181,3 +181,26 @@ class Lifetimes:
         empty = view.lives.empty(view.rows, now_s)
         crowd = lifetimes.crowding(view.node_readings[:, _LOAD], view.cores, view.request.cpu_milli / 1000)
         return lifetimes.score(allocation, lifetimes.prolonged(empty, gone), lifetimes.left_behind(empty, gone), crowd)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationAware:
+    """The fullest node in use that the pod does not keep from being emptied: for clusters whose autoscaler moves pods to close nodes.
+
+    A node stays for pods that the autoscaler must not evict (`karpenter.sh/do-not-disrupt`, `safe-to-evict: "false"`), and for no others:
+    one of those goes where others stay about as long, by lifetimes learned by application; whatever may be moved goes where it is fullest.
+    """
+
+    name: str = "consolidation-aware"
+    epsilon: float = 1e-6
+    row_wise: bool = True
+    digest: str = ""
+
+    def score(self, view: CandidateView, memory: PlacementMemory) -> FloatArray:
+        """Share of the node that is requested and whether it is in use, less what a protected pod prolongs and leaves behind."""
+        allocation = MostAllocated().score(view, memory)
+        now_s = view.now_s if view.now_s > -math.inf else 0.0
+        gone = view.lives.gone(view.request.function, now_s)
+        free = view.lives.free(view.rows, now_s)
+        late, early = lifetimes.prolonged(free, gone), lifetimes.left_behind(free, gone)
+        return lifetimes.consolidated_score(allocation, late, early, view.inflight, view.request.protected)

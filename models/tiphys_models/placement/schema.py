@@ -15,7 +15,9 @@ from tiphys_models.base.promql import ANY_LABELS, held_to
 
 SCHEMA = "faasrank-26/1"
 
-_IDLE = "tiphys_runtime_idle_instances"
+IDLE_INSTANCES = "tiphys_runtime_idle_instances"
+IDLE_AGE = "tiphys_runtime_idle_age_seconds"
+"""How old, at the scrape, what is said of a node's idle instances is; a runtime that counts when it is scraped need not say so."""
 _DISKS = 'device!~"(loop|ram|dm-|zram|sr).*"'
 _LINKS = 'device!~"(lo|veth.*|cali.*|cni.*|flannel.*|docker.*|br-.*|kube-.*)"'
 
@@ -99,10 +101,13 @@ def idle_instances_query(node_label: str, provenance: Mapping[str, str]) -> str:
 
     Runtimes of one node are told apart by their pods, where the scrape names them: one that is scraped twice counts once.
     """
-    source = held_to(_IDLE, provenance)
+    source = held_to(IDLE_INSTANCES, provenance)
     return f"sum by ({node_label}, function) (max by ({node_label}, function, pod) ({source}))"
 
 
 def idle_times_query(node_label: str, provenance: Mapping[str, str]) -> str:
-    """When each node was last scraped. The time of an instant vector is that of the query, up to a scrape interval later."""
-    return f"min by ({node_label}) (timestamp({held_to(_IDLE, provenance)}))"
+    """When each node was last scraped, less how old its runtime says the counts were by then. The time of an instant vector is that of the
+    query, up to a scrape interval later. No runtime can make its counts younger than their scrape."""
+    scraped = f"timestamp({held_to(IDLE_INSTANCES, provenance)})"
+    age = f"clamp_min(max by ({node_label}) ({held_to(IDLE_AGE, provenance)}), 0)"
+    return f"min by ({node_label}) ({scraped} - on ({node_label}) group_left () {age} or {scraped})"

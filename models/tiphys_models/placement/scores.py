@@ -15,7 +15,7 @@ from tiphys_models.placement.table import grown
 
 _ROW_BYTES = 16
 """A score and a version."""
-_Key = tuple[str, str, str, int, int, tuple[str, ...], float]
+_Key = tuple[str, str, str, int, int, tuple[str, ...], bool, float]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class ScoreCache:
     def _entry(self, policy: PlacementPolicy, state: PlacementState, request: PlacementRequest) -> _Kept:
         init_time_s = state.init_time_s(request.function)
         key = (
-            policy.name, policy.digest, request.function, request.cpu_milli, request.memory_bytes, request.images,
+            policy.name, policy.digest, request.function, request.cpu_milli, request.memory_bytes, request.images, request.protected,
             -1.0 if math.isnan(init_time_s) else init_time_s,
         )  # fmt: skip
         entry = self._kept.pop(key, None)

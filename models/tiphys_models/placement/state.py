@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 
@@ -70,10 +71,10 @@ class PlacementState:
         self.functions = Functions(self.limits.most_functions, self._forget)
         self.beliefs = Beliefs(self.nodes, self.functions, self._calls, self.limits.keep_alive_s)
         self._runs = RunTimes()
-        self._lives = NodeLives(self.nodes, self._on_node, self.limits.most_functions)
+        self.lives = NodeLives(self.nodes, self._on_node, self.limits.most_functions)
         self._stores: Mapping[str, Bounded] = {
             "functions": self.functions, "images": self.nodes.images, "idle-functions": self._idle, "start-times": self._starts,
-            "lifetimes": self._lives,
+            "lifetimes": self.lives,
         }  # fmt: skip
         self._now_s = -math.inf
 
@@ -91,8 +92,8 @@ class PlacementState:
         if new:
             row = self.nodes.row_of[facts.name]
             self._idle.forget_row(row)
-            self.beliefs.forget_row(row)
-            self._lives.renewed(facts.name)
+            self.beliefs.came(facts.name, row)
+            self.lives.renewed(facts.name)
             for placement in self._on_node.get(facts.name, {}).values():  # pods that were seen before their node
                 self._count(placement, +1)
                 self._calls.put_on(placement.uid, row)
@@ -120,10 +121,11 @@ class PlacementState:
         """A pod runs, or will run, on its node: the reservation, right or wrong, gives way to the truth."""
         known = self._placements.get(facts.uid)
         if known is not None and facts.uid not in self._reserved and known.node == facts.node:
-            if (known.cpu_milli, known.memory_bytes) != (facts.cpu_milli, facts.memory_bytes):  # resized in place
+            if (known.cpu_milli, known.memory_bytes, known.protected) != (facts.cpu_milli, facts.memory_bytes, facts.protected):  # in place
                 self._count(known, -1)
-                known.cpu_milli, known.memory_bytes = facts.cpu_milli, facts.memory_bytes
+                known.cpu_milli, known.memory_bytes, known.protected = facts.cpu_milli, facts.memory_bytes, facts.protected
                 self._count(known, +1)
+                self.lives.renewed(known.node)
             return
         if known is not None and known.is_for(facts):  # the reservation was right: nothing a policy reads has changed
             del self._reserved[facts.uid]
@@ -136,7 +138,8 @@ class PlacementState:
         self.finished(facts.uid)
         self._place(
             Placement(
-                facts.uid, facts.node, facts.function, *amounts(facts.cpu_milli, facts.memory_bytes), facts.in_flight, at_s, math.inf
+                facts.uid, facts.node, facts.function, *amounts(facts.cpu_milli, facts.memory_bytes), facts.in_flight, at_s,
+                math.inf, protected=facts.protected,
             ),
             warm,
         )  # fmt: skip
@@ -151,9 +154,15 @@ class PlacementState:
         self._reserved[request.uid] = expires_s
         self._place(
             Placement(
-                request.uid, node, request.function, request.cpu_milli, request.memory_bytes, bool(request.function), now_s, expires_s
+                request.uid, node, request.function, request.cpu_milli, request.memory_bytes, bool(request.function), now_s,
+                expires_s, protected=request.protected,
             )
         )  # fmt: skip
+
+    def withdraw(self, uid: str) -> None:
+        """What is reserved for this pod is no longer."""
+        if uid in self._reserved:
+            self.finished(uid)
 
     def ran(self, uid: str, now_s: float, end: CallEnd = UNSEEN) -> None:
         """A pod, or call, ran on its node to its end, which is now; what it was like is remembered of its function."""
@@ -170,7 +179,7 @@ class PlacementState:
         placement = self._placements.pop(uid, None)
         if placement is None:
             return
-        self._lives.left(placement, self._now_s, ran=not reserved)
+        self.lives.left(placement, self._now_s, ran=not reserved)
         self._count(placement, -1)
         there = self._on_node[placement.node]
         del there[uid]
@@ -191,11 +200,7 @@ class PlacementState:
     def expire(self, now_s: float) -> int:
         """Withdraw reservations past their time and blank readings past their age; how many reservations lapsed."""
         self.tick(now_s)
-        lapsed = []
-        for uid, expires_s in self._reserved.items():
-            if expires_s > now_s:
-                break  # in order of decision, all with the same life
-            lapsed.append(uid)
+        lapsed = [uid for uid, _ in takewhile(lambda reserved: reserved[1] <= now_s, self._reserved.items())]  # in order of decision
         for uid in lapsed:
             self.finished(uid)
         stale = np.flatnonzero(self.nodes.read_at_s < now_s - self.limits.max_reading_age_s)
@@ -205,8 +210,8 @@ class PlacementState:
             self.nodes.touch(int(row))
         for row in self._idle.expire(now_s - self.limits.max_idle_age_s).tolist():
             self.nodes.touch(row)
-        if self._lives.due(now_s):
-            self._lives.refresh(now_s)
+        if self.lives.due(now_s):
+            self.lives.refresh(now_s)
             self.nodes.touch_all()
         return len(lapsed)
 
@@ -274,14 +279,13 @@ class PlacementState:
             request=request,
             rows=rows,
             table=nodes,
-            node_readings=nodes.readings.take(rows, axis=0),
             numbers=numbers,
             available_memory_bytes=numbers[:, MEMORY_CAPACITY] - numbers[:, MEMORY_REQUESTED],
             idle_instances=self._idle.left(request.function, rows),
             init_time_s=self.init_time_s(request.function),
             calls=partial(self._open_calls, -1 if function is None else function.index, rows),
             believed=partial(self.beliefs.shown, request.function, rows, self._now_s),
-            lives=self._lives,
+            lives=self.lives,
             now_s=self._now_s,
         )
 
@@ -349,7 +353,7 @@ class PlacementState:
         self._placements[placement.uid] = placement
         self._on_node.setdefault(placement.node, {})[placement.uid] = placement
         self._count(placement, +1)
-        self._lives.came(placement)
+        self.lives.came(placement)
         if placement.in_flight:
             if placement.at_s >= self._newest[0]:
                 self._newest = (placement.at_s, placement.node)

@@ -16,6 +16,7 @@ from tiphys_models.placement.images import MOST_IMAGES, ImageRows
 from tiphys_models.placement.schema import NODE_READINGS
 
 UNKNOWN = -1
+LEAST_CORES = 1e-3
 _NUMBERS = 6
 
 
@@ -28,6 +29,7 @@ class _RowOf(dict[str, int]):
 class Booked:
     """Requests on one node, exactly."""
 
+    pods: int = 0
     memory: int = 0
     cpu: int = 0
     inflight: int = 0
@@ -52,6 +54,10 @@ class NodeTable:
         self._put_numbers(np.zeros((capacity, _NUMBERS)))
         self.readings = np.full((capacity, len(NODE_READINGS)), np.nan, np.float32)
         self.read_at_s = np.full(capacity, np.nan)
+        self.pods = np.zeros(capacity, np.int64)
+        """Unfinished pods and calls on each row, those of daemon sets included."""
+        self.cores_at_least = np.full(capacity, LEAST_CORES)
+        """Cores, of which a node has some: what is divided by. In one piece, because every decision looks at all of it."""
 
     def __len__(self) -> int:
         return len(self.row_of)
@@ -67,6 +73,7 @@ class NodeTable:
         if row == UNKNOWN:
             row = self._take_row(facts.name)
         self.cores[row] = facts.cpu_milli / 1000
+        self.cores_at_least[row] = max(facts.cpu_milli / 1000, LEAST_CORES)
         self.memory_capacity[row] = facts.memory_bytes
         self._put_images(row, facts.images)
         self.touch(row)
@@ -86,6 +93,8 @@ class NodeTable:
         """Count a placement on this row, or take back exactly what was counted. The books are whole numbers without an end; the columns
         show them, so that whatever came and went leaves no trace."""
         booked = self._books[row]
+        booked.pods += sign
+        self.pods[row] = booked.pods
         booked.memory += sign * memory_bytes
         booked.cpu += sign * cpu_milli
         self.memory_requested[row], self.cpu_requested_milli[row] = booked.memory, booked.cpu
@@ -154,9 +163,11 @@ class NodeTable:
         self.names[row] = name
         self.name_hash[row] = stable_hash(name)
         self.numbers[row] = 0
+        self.cores_at_least[row] = LEAST_CORES
         self._books[row] = Booked()
         self.readings[row] = np.nan
         self.read_at_s[row] = np.nan
+        self.pods[row] = 0
         self._nodes_changed()
         return row
 
@@ -186,6 +197,8 @@ class NodeTable:
         self._put_numbers(grown(self.numbers, 2 * old, 0))
         self.readings = grown(self.readings, 2 * old, np.nan)
         self.read_at_s = grown(self.read_at_s, 2 * old, np.nan)
+        self.pods = grown(self.pods, 2 * old, 0)
+        self.cores_at_least = grown(self.cores_at_least, 2 * old, LEAST_CORES)
         self._images.table_grew()
 
 

@@ -12,6 +12,7 @@ from sys import intern
 from typing import Any
 
 from tiphys_models.base.clock import Clock, SystemClock
+from tiphys_operator.cluster.instances import Instance, instance_of
 from tiphys_operator.cluster.live import LiveNode, LivePod, live_node, live_pod
 from tiphys_operator.cluster.scaled import ScaledPod, pod_of
 
@@ -47,6 +48,9 @@ class ObservedCluster:
         self.used_m: dict[str, int] = {}
         """CPU that unfinished pods ask for, by node; only nodes of which some is asked for."""
         self.keeps_finished = False
+        self.keeps_instances = False
+        self.instances: dict[str, Instance] = {}
+        """Pods that are instances of a function platform, by uid, while `keeps_instances`."""
         self.on_pod: list[Callable[[Owner], None]] = []
         """Told whose pod was added or changed, of pods that are kept whole."""
         self._whole: dict[Owner, dict[str, ScaledPod]] = {}
@@ -123,10 +127,13 @@ class ObservedCluster:
         if known is not None and known.finished_s is not None:
             return
         pod = live_pod(obj, self._clock.now_s())
+        instance = instance_of(obj) if self.keeps_instances else None
         self._forget(uid)
         if pod.finished_s is None:
             self._add(pod)
             self._keep_whole(obj, self.pods[uid])
+            if instance is not None:
+                self.instances[uid] = instance
         elif self.keeps_finished and pod.finished_s > self._clock.now_s() - FINISHED_FOR_S:
             self.pods[uid] = pod
             self._finished.append((self._clock.monotonic_s(), uid))
@@ -169,6 +176,7 @@ class ObservedCluster:
 
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
+        self.instances.pop(uid, None)
         if (owner := self._owner_of.pop(uid, None)) is not None:
             of = self._whole[owner]
             del of[uid]

@@ -22,6 +22,10 @@ from tiphys_operator.placement.unknown_names import unknown_policy, with_unknown
 from tiphys_operator.runtime.conditions import MESSAGE_MAX, Verdict, condition, former
 from tiphys_operator.runtime.events import EventWrite
 
+_ABLE = {
+    "cost": "remove policy, or set it to lifetimes, most-allocated or estimator",
+    "both": "remove policy, or set it to estimator",
+}
 _NAMED = 3  # how many names a message lists
 
 
@@ -113,14 +117,14 @@ def _judged(policy: PolicySeen, observation: Observation, router: Router, own_na
     else:
         model, digest = policy_model(policy.route, observation)
         selection = observation.selections.get(policy.key, SelectionSeen("", 0, None))
-        deciding = str(policy.route.spec.policy) if policy.route.spec.select is None else candidate(policy, selection)
+        deciding = policy.route.deciding if policy.route.spec.select is None else candidate(policy, selection)
         ready = unknown_policy(policy.route.spec, observation.served_policies) or _ready(
             policy, policy.route, deciding, model, answers, serves=bool(digest) or model.status == "True"
         )
         problem = observation.pod_problems.get(policy.key, "")
         routed = _routed(pods, scheduler_name, problem) if pods is not None or problem else _routed_before(policy)
         verdicts = (ready, _conflict(policy.route, router, pods), routed, model)
-        active = _active(policy.route, ready)
+        active = _active(policy, policy.route, ready, answers)
         if policy.route.spec.select is not None:
             verdicts, active = select_verdicts(verdicts, deciding, selection)
             verdicts = with_unknown(verdicts, policy.route.spec)
@@ -171,11 +175,15 @@ def _ready(policy: PolicySeen, route: Route, deciding: str, model: Verdict, answ
     kind, spec = ConditionType.READY, route.spec
     if spec.mode == "Off":
         return Verdict(kind, "False", Reason.DISABLED, "mode is Off: set Shadow, Canary or Active")
+    if spec.judge is None:
+        message = f"{spec.fallback} answers: {deciding} cannot judge by objective {spec.objective}; {_ABLE[spec.objective]}"
+        return Verdict(kind, "False", Reason.OBJECTIVE_UNSUPPORTED, message)
     if not serves:
         message = f"{spec.fallback} answers instead of {deciding}: {model.message}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     if answers.fallback and not answers.scored:
-        message = f"{spec.fallback} answers instead of {deciding}: the extender reports {answers.fallback_reason or 'no reason'}"
+        stand_in, why = spec.stand_in(answers.fallback_reason), answers.fallback_reason or "no reason"
+        message = f"{stand_in} answers instead of {deciding}: the extender reports {why}"
         return Verdict(kind, "False", Reason.DEGRADED_TO_FALLBACK, message)
     before = former(policy.status.conditions, ConditionType.READY)
     if _still_degraded(policy, before, answers):
@@ -196,11 +204,16 @@ def _still_degraded(policy: PolicySeen, before: Condition | None, answers: Answe
     return model is not None and model.status == "True" and not answers.scored
 
 
-def _active(route: Route, ready: Verdict) -> str:
+def _active(policy: PolicySeen, route: Route, ready: Verdict, answers: AnswerCounts) -> str:
     if ready.reason == Reason.DISABLED:
         return ""
-    stands_in = ready.reason in (Reason.DEGRADED_TO_FALLBACK, Reason.UNKNOWN_POLICY)
-    return str(route.spec.fallback if stands_in else route.spec.policy)
+    stands_in = ready.reason in (Reason.DEGRADED_TO_FALLBACK, Reason.UNKNOWN_POLICY, Reason.OBJECTIVE_UNSUPPORTED)
+    if not stands_in:
+        return route.deciding
+    before = former(policy.status.conditions, ConditionType.READY)
+    if policy.status.active_policy and before is not None and (before.reason, before.message) == (ready.reason, ready.message):
+        return policy.status.active_policy  # nothing was reported since
+    return route.spec.stand_in(answers.fallback_reason)
 
 
 def _conflict(route: Route, router: Router, pods: PodCounts | None) -> Verdict:
@@ -268,6 +281,7 @@ _WARNINGS = frozenset(
         Reason.INTERNAL_ERROR,
         Reason.DEGRADED_TO_FALLBACK,
         Reason.UNKNOWN_POLICY,
+        Reason.OBJECTIVE_UNSUPPORTED,
         Reason.OVERRIDDEN,
         Reason.NOT_ROUTED,
         Reason.MODEL_MISSING,

@@ -48,17 +48,16 @@ class Health:
                 problems.append(f"policies could not be listed for {now_s - since_s:.0f} s")
             if self.watch is not None and self.watch.dead():
                 problems.append("the watch on policies delivers nothing")
-            problems += self.loops.late(fatal_only=True)
-        return problems
+        return problems + self.loops.late(fatal_only=True)
 
     def unready(self) -> list[str]:
-        """Why it is not useful now; empty if it leads and reconciled, or waits for the Lease."""
+        """Why it is not useful now; empty if it leads and reconciled, or waits for the Lease; a standby has loops, too."""
         if self.leading_since_s is not None:
             return ([] if self.reconciled else ["leading, but nothing is reconciled yet"]) + self.loops.late()
         seen_s = self.lease.observed_s
         if seen_s is None or self.clock.monotonic_s() - seen_s > _LEASE_SEEN_LIMIT_S:
             return ["the Lease cannot be read"]
-        return []
+        return self.loops.late()
 
 
 async def beat(health: Health, metrics: OperatorMetrics) -> None:

@@ -21,6 +21,7 @@ from tiphys_models.api.stream_policy import PLURAL as STREAMS
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.client import KubeClient
 from tiphys_operator.metrics import OperatorMetrics
+from tiphys_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ _BINDING = (
     *(Permission("patch", GROUP, kind, f"statuses of {kind}", subresource="status") for kind in (SITES, VARIANTS, STREAMS)),
     *(Permission(verb, "discovery.k8s.io", "endpointslices", "replicas of ModelVariants") for verb in ("list", "watch")),
 )
+GET_HELD = Permission("get", "", "pods", "looking again at a held pod that was changed")
+OPEN_GATES = Permission("patch", "", "pods", "letting go pods that are held longer than anybody may wait")
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
@@ -104,6 +107,7 @@ def wanted(
     scaling: bool = True,
     binding: bool = True,
     scaling_namespaces: Collection[str] = (),
+    gates: bool = False,
     claim: tuple[str, str] | None = None,
 ) -> tuple[Permission, ...]:
     """Everything the operator does; what scaling does to workloads in the named namespaces only, if any are named."""
@@ -127,12 +131,27 @@ def wanted(
         Permission("patch", "", "configmaps", "what selections have learned", namespace=namespace, name=selection_configmap),
         *((*_SCALING, *acts, *(() if scaling_namespaces else _SCALING_KNOWS)) if scaling else ()),
         *(_BINDING if binding else ()),
+        *((GET_HELD, OPEN_GATES) if gates else ()),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),
         Permission(verb="create", **lease),
         Permission(verb="update", name=lease_name, **lease),
         *(_claiming(*claim) if claim is not None else ()),
+    )
+
+
+def wanted_by(settings: Settings, claim: tuple[str, str] | None) -> tuple[Permission, ...]:
+    """Everything that an operator with these settings does."""
+    return wanted(
+        settings.namespace,
+        settings.lease_name,
+        settings.selection_configmap,
+        scaling=settings.scaling,
+        scaling_namespaces=settings.scaling_namespaces,
+        binding=settings.binding,
+        gates=settings.gates_enabled,
+        claim=claim,
     )
 
 

@@ -18,11 +18,10 @@ from typing import Any
 
 import orjson
 
-from tiphys_models.artifacts.shipped import SHIPPED
 from tiphys_models.base.errors import Unavailable
 from tiphys_models.lab.report import Claim, Result, Row, percentile
 from tiphys_testbed.bench.closed_loop import ClosedLoop
-from tiphys_testbed.bench.extender import check_answer
+from tiphys_testbed.bench.extender import MODELS, check_answer
 from tiphys_testbed.bench.scratch import scratch
 from tiphys_testbed.bench.service import Extender, ExtenderOptions, machine_cpu_s, peak_mib
 from tiphys_testbed.bench.workload import Cell, PrioritizeBodies, write_inputs
@@ -59,11 +58,11 @@ def run(plan: FloodPlan, tell: Callable[[str], None]) -> Result:
     started_s = time.monotonic()
     rows: list[Row] = []
     cores = sorted(os.sched_getaffinity(0))
-    inputs: dict[str, Any] = {"nodes": plan.nodes, "pods": plan.pods, "model": SHIPPED[0], "cores": len(cores)}
+    inputs: dict[str, Any] = {"nodes": plan.nodes, "pods": plan.pods, "model": MODELS[0], "cores": len(cores)}
     for seed in plan.seeds:
         with scratch("extender-flood") as table:
             cell = Cell(tuple(fleet(plan.nodes, pool="node", bare=True)), plan.pods, seed)
-            snapshot, _, _ = write_inputs(cell, Path(table.run_dir), SHIPPED[0])
+            snapshot, _, _ = write_inputs(cell, Path(table.run_dir), MODELS[0])
             extender = Extender.start(table, ExtenderOptions(snapshot=snapshot, expose_floor=True, settings=_AS_SHIPPED))
             extender.wait_ready()
             _keep_off(extender.process.pid, cores)

@@ -17,17 +17,20 @@ from typing import Any
 import numpy as np
 
 from tiphys_cli.kube.errors import ClusterError
+from tiphys_models.base.errors import InvalidInput
 from tiphys_models.lab.intervals import interval
 from tiphys_models.lab.report import Claim, Result, Row
 from tiphys_models.placement.registry import PolicyName
 from tiphys_models.placement.sim.scenario import FaasScenario
+from tiphys_models.placement.sim.workloads import KINDS
 from tiphys_testbed.bench.live_twin import policy_of, replayed_mean_s, simulate
 from tiphys_testbed.demo.lanes import CONTROL, Lane
 from tiphys_testbed.demo.records import CallRecord
 from tiphys_testbed.demo.report import DemoResult
 from tiphys_testbed.demo.results import LaneResult
 from tiphys_testbed.demo.services import READINGS_INTERVAL_S
-from tiphys_testbed.demo.session import WORKLOAD, DemoOptions, play, staged
+from tiphys_testbed.demo.session import WORKLOAD, DemoOptions, play
+from tiphys_testbed.demo.stage import staged
 from tiphys_testbed.tools.progress import Progress
 from tiphys_testbed.tools.toolbox import Toolbox
 
@@ -52,6 +55,14 @@ class LivePlan:
     policies: tuple[PolicyName, ...] = POLICIES
     quick: bool = False
 
+    @classmethod
+    def asked(cls, seeds: tuple[int, ...], workload: str, reuse: str, *, quick: bool) -> LivePlan:
+        """What the options say; InvalidInput names what there is not."""
+        settings = {"on": (True,), "off": (False,), "both": (True, False)}
+        if workload not in KINDS or reuse not in settings:
+            raise InvalidInput(f"--workload wants one of {', '.join(KINDS)} and --reuse one of {', '.join(settings)}")
+        return cls(seeds[:2] if quick else seeds, workload, settings[reuse], quick=quick)
+
     def options(self, reuse: bool) -> DemoOptions:
         """Options of the demo, which plays the plan."""
         return DemoOptions(
@@ -72,7 +83,7 @@ def run(plan: LivePlan, tell: Callable[[str], None]) -> Result:
     kubernetes = ""
     for reuse in plan.reuse:
         options = plan.options(reuse)
-        with staged(options, Toolbox(progress=Progress())) as stage:
+        with staged(options.scene, Toolbox(progress=Progress())) as stage:
             result = asyncio.run(play(stage, options, _Teller(tell, reuse)))
         if result.problems:
             raise ClusterError("; ".join(result.problems))

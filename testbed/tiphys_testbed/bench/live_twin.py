@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tiphys_models.artifacts.files import card_of
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.placement.candidates import CandidateView, PlacementMemory
 from tiphys_models.placement.protocol import PlacementPolicy
-from tiphys_models.placement.registry import PolicyName, is_learned, make_policy
-from tiphys_models.placement.score_network import load_network
+from tiphys_models.placement.registry import PolicyName, shipped_policy
 from tiphys_models.placement.sim.invoker import CallStep, Invoker, InvokerRules
 from tiphys_models.placement.sim.reference import Reference
 from tiphys_models.placement.sim.scenario import FaasScenario
@@ -47,7 +45,7 @@ def policy_of(name: PolicyName | None) -> PlacementPolicy:
     """The object that serves; None is the plain scheduler."""
     if name is None:
         return LeastRequested()
-    return make_policy(name, load_network(card_of(name)) if is_learned(name) else None)
+    return shipped_policy(name)
 
 
 def simulate(workload: CallWorkload, name: PolicyName | None, scenario: FaasScenario, *, kubernetes: bool = False) -> Simulated:

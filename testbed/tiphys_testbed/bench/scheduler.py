@@ -22,6 +22,7 @@ from tiphys_models.lab.intervals import interval
 from tiphys_models.lab.report import Claim, Result, Row, median
 from tiphys_models.placement.score_network import load_network
 from tiphys_testbed.bench.binds import BindWatch, middle_rate
+from tiphys_testbed.bench.extender import ESTIMATOR, FAASRANK
 from tiphys_testbed.bench.service import Extender, ExtenderOptions, ScrapedMetrics, cpu_s, machine_cpu_s
 from tiphys_testbed.bench.workload import FUNCTIONS, NAMESPACE, Cell, pod_manifest, policy_object, write_inputs
 from tiphys_testbed.cluster.local import LocalCluster
@@ -63,16 +64,25 @@ class SchedulerPlan:
     quick: bool = False
     model: str = "faasrank"
     """One of the shipped models."""
+    policy: str = "faasrank"
+    """Who decides; a policy without weights takes no model."""
 
     def settings(self) -> list[Setting]:
         """All comparisons, by number of nodes."""
         made = []
         for nodes in self.nodes:
             percentage = max(NAMES_A_CALL * 100 // nodes, 1)
-            made.append(Setting(nodes, percentage, {500: 0.8, 5000: 0.6}.get(nodes)))
+            made.append(Setting(nodes, percentage, self._target(nodes, default_sampling=False)))
             if nodes <= 1000:
-                made.append(Setting(nodes, None, 0.45 if nodes == 500 else None))
+                made.append(Setting(nodes, None, self._target(nodes, default_sampling=True)))
         return made
+
+    def _target(self, nodes: int, *, default_sampling: bool) -> float | None:
+        if nodes not in (500, 5000):
+            return None
+        if self.policy == ESTIMATOR:
+            return 0.8 if default_sampling else 0.9
+        return 0.45 if default_sampling else {500: 0.8, 5000: 0.6}[nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +105,10 @@ def run(plan: SchedulerPlan, tell: Callable[[str], None]) -> Result:
     inputs: dict[str, Any] = {"pods": plan.pods, "functions": len(FUNCTIONS), "scheduler_qps": 5000, "least_model_scored": LEAST_SCORED}
     with LocalCluster(options) as cluster:
         inputs["kubernetes"] = cluster.version
-        _prepare(cluster, plan.model)
-        inputs["model"] = {"name": plan.model, "sha256": load_network(card_of(plan.model)).card.sha256}
+        _prepare(cluster, plan)
+        inputs["policy"] = plan.policy
+        if plan.policy == FAASRANK:
+            inputs["model"] = {"name": plan.model, "sha256": load_network(card_of(plan.model)).card.sha256}
         for seed in plan.seeds:
             for nodes in plan.nodes:
                 bench = _Bench(cluster, plan, nodes, seed, tell)
@@ -116,14 +128,14 @@ def run(plan: SchedulerPlan, tell: Callable[[str], None]) -> Result:
     )
 
 
-def _prepare(cluster: LocalCluster, model: str) -> None:
+def _prepare(cluster: LocalCluster, plan: SchedulerPlan) -> None:
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     path = f"/apis/tiphys.io/v1alpha1/namespaces/{NAMESPACE}/schedulingpolicies"
     end = time.monotonic() + 30
     while True:
         try:
-            cluster.api.create(path, policy_object(model=model))
+            cluster.api.create(path, policy_object(policy=plan.policy, model=plan.model))
         except RequestRefused as error:
             if error.status != 404 or time.monotonic() > end:  # 404: the API server does not serve the new kind yet
                 raise
@@ -175,7 +187,7 @@ class _Bench:
             ours, plain = done if (index + attempt) % 2 else done[::-1]
             if ours.model_scored >= LEAST_SCORED:
                 break
-            self._tell(f"the model answered only {ours.model_scored:.1%} ({ours.neutral}); this pair does not count")
+            self._tell(f"the policy answered only {ours.model_scored:.1%} ({ours.neutral}); this pair does not count")
         row: Row = {
             "nodes": setting.nodes,
             "sampling": "default" if setting.percentage is None else f"{setting.percentage}%",
@@ -240,7 +252,7 @@ class _Bench:
                 cluster.stop_process(options.name)
             self._clear()
         cpu_ms = meter.used_s * 1000 / max(pods - 2 * (pods // 10), 1)
-        return Side(rate, cpu_ms, meter.others_cores, *_answers(before, after, pods))
+        return Side(rate, cpu_ms, meter.others_cores, *_answers(before, after, pods, self._plan.policy))
 
     def _clear(self) -> None:
         api = self._cluster.api
@@ -275,15 +287,15 @@ class _Meter:
         self.others_cores = max(machine - used, 0.0) / max(at, 1e-9)
 
 
-def _answers(before: ScrapedMetrics, after: ScrapedMetrics, pods: int) -> tuple[float, float, str]:
-    """(names a call, share of pods that the model decided, why not the others)."""
+def _answers(before: ScrapedMetrics, after: ScrapedMetrics, pods: int, policy: str) -> tuple[float, float, str]:
+    """(names a call, share of pods that the policy decided, why not the others)."""
 
     def grown(name: str, **labels: str) -> float:
         return after.total(name, **labels) - before.total(name, **labels)
 
     calls = grown("tiphys_extender_candidates_count")
     names = grown("tiphys_extender_candidates_sum") / calls if calls else 0.0
-    scored = grown("tiphys_extender_policy_answers_total", policy="faasrank")
+    scored = grown("tiphys_extender_policy_answers_total", policy=policy)
     reasons = [
         f"{dict(labels).get('reason')}: {value - before.samples.get((name, labels), 0.0):.0f}"
         for (name, labels), value in after.samples.items()

@@ -72,9 +72,16 @@ class Extender:
 
     @classmethod
     def start(
-        cls, table: ProcessTable, options: ExtenderOptions, ports: tuple[int, int, int] | None = None, *, probe: Path | None = None
+        cls,
+        table: ProcessTable,
+        options: ExtenderOptions,
+        ports: tuple[int, int, int] | None = None,
+        *,
+        probe: Path | None = None,
+        hastened: float | None = None,
     ) -> Extender:
-        """Start it; give the ports of a former one to take its place, and a file to have `scale_probe` measure its callbacks."""
+        """Start it; give the ports of a former one to take its place, a file to have `scale_probe` measure its callbacks, and how much
+        faster than the wall clock its cluster lives."""
         port, status_port, explain_port = ports or tuple(free_ports(3))
         given = {
             "HOST": "127.0.0.1",
@@ -97,7 +104,8 @@ class Extender:
             environment["KUBECONFIG"] = str(options.kubeconfig)
         own = ProcessTable(table.run_dir, {**table.environment, **environment})
         measured = [] if probe is None else ["tiphys_testbed.bench.scale_probe", str(probe)]
-        module = [*measured, "tiphys_extender"] if measured else ["tiphys_extender"]
+        clock = [] if hastened is None else ["tiphys_testbed.bench.bill_clock", str(hastened)]
+        module = [*measured, *clock, "tiphys_extender"]
         process = own.start(options.name, [sys.executable, "-m", *module, *options.arguments], url=f"http://127.0.0.1:{port}")
         return cls(process, own, port, status_port, explain_port)
 

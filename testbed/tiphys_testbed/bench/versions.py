@@ -27,6 +27,8 @@ SPEED_BOUND = 1.05
 """The upper end of new over old, each over its own floor."""
 RUN_DEADLINE_S = 3600.0
 _GIT_DEADLINE_S = 120.0
+_OPEN_CALLS = 10_000
+"""How many calls were open in every row before rows said so."""
 
 NOT_COMPARED: Mapping[str, frozenset[str]] = {
     "placement": frozenset({"decision_us", "wall_s"}),
@@ -112,7 +114,10 @@ def _speed(plan: VersionsPlan, old: Path, new: Path, tell: Callable[[str], None]
     rows: list[Row] = []
     for number in range(plan.rounds):
         order = (("old", old), ("new", new)) if number % 2 == 0 else (("new", new), ("old", old))
-        found = {name: {(r["policy"], r["names"]): r for r in _bench(plan, tree, name, tell)["rows"]} for name, tree in order}
+        found = {
+            name: {(r["policy"], r.get("open_calls", _OPEN_CALLS), r["names"]): r for r in _bench(plan, tree, name, tell)["rows"]}
+            for name, tree in order
+        }
         for cell, after in found["new"].items():
             before = found["old"].get(cell)
             if before is None:
@@ -122,7 +127,8 @@ def _speed(plan: VersionsPlan, old: Path, new: Path, tell: Callable[[str], None]
                 {
                     "round": number,
                     "policy": cell[0],
-                    "names": cell[1],
+                    "open_calls": cell[1],
+                    "names": cell[2],
                     **{f"{q}_old_over_floor": round(pair[0], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_floor": round(pair[1], 3) for q, pair in over.items()},
                     **{f"{q}_new_over_old": round(pair[1] / pair[0], 4) for q, pair in over.items()},

@@ -27,6 +27,7 @@ from tiphys_testbed.cluster.nodes import SimulatedNode, node_manifest
 NAMESPACE = "functions"
 MODEL = "untrained"
 FUNCTIONS = tuple(f"function-{index:02d}" for index in range(12))
+MANY_FUNCTIONS = tuple(f"function-{index:02d}" for index in range(50))
 SCHEDULER = "tiphys"
 _UID, _NAME, _FUNCTION = "@uid@", "@name@", "@function@"
 _NAMES_MARK = b'"NodeNames":null'
@@ -39,6 +40,7 @@ class Cell:
     nodes: tuple[SimulatedNode, ...]
     pods: int
     seed: int
+    functions: tuple[str, ...] = FUNCTIONS
 
 
 def policy_object(mode: str = "Active", policy: str = "faasrank", namespace: str = NAMESPACE, model: str = MODEL) -> dict[str, Any]:
@@ -72,29 +74,29 @@ def pod_manifest(name: str, function: str, scheduler: str = SCHEDULER) -> dict[s
     }
 
 
-def snapshot_of(cell: Cell, taken_at_s: float | None = None, model: str = MODEL) -> Snapshot:
-    """Nodes with running pods, idle instances, readings and profiles, and one Active FaaSRank policy."""
+def snapshot_of(cell: Cell, taken_at_s: float | None = None, model: str = MODEL, policy: str = "faasrank") -> Snapshot:
+    """Nodes with running pods, idle instances, readings and profiles, and one Active policy; `model` is FaaSRank's."""
     rng = np.random.default_rng([cell.seed, len(cell.nodes), cell.pods])
     names = [node.name for node in cell.nodes]
     homes = rng.integers(0, len(names), cell.pods)
-    pods = [_running_pod(index, names[home]) for index, home in enumerate(homes)]
-    policy = policy_object(model=model)
-    policy["metadata"] |= {"uid": "bench", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    pods = [_running_pod(index, names[home], cell.functions) for index, home in enumerate(homes)]
+    active = policy_object(policy=policy, model=model)
+    active["metadata"] |= {"uid": "bench", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
     return Snapshot(
         taken_at_s=time.time() if taken_at_s is None else taken_at_s,
         nodes=[node_manifest(node) for node in cell.nodes],
         pods=pods,
-        policies=[policy],
+        policies=[active],
         readings=_readings(names, rng),
-        idle=_idle(names, rng),
-        profiles={f"{NAMESPACE}/{function}": _profile(rng) for function in FUNCTIONS},
+        idle=_idle(names, rng, cell.functions),
+        profiles={f"{NAMESPACE}/{function}": _profile(rng) for function in cell.functions},
     )
 
 
-def write_inputs(cell: Cell, directory: Path, model: str = MODEL) -> tuple[Path, Path, str]:
+def write_inputs(cell: Cell, directory: Path, model: str = MODEL, policy: str = "faasrank") -> tuple[Path, Path, str]:
     """Write snapshot and untrained weights; (snapshot file, models directory, digest of the untrained weights)."""
     snapshot = directory / "snapshot.json"
-    write_snapshot(snapshot_of(cell, model=model), snapshot)
+    write_snapshot(snapshot_of(cell, model=model, policy=policy), snapshot)
     models = directory / "models"
     models.mkdir(exist_ok=True)
     network = write_untrained(models, MODEL, np.random.default_rng([cell.seed, 26]))
@@ -104,7 +106,8 @@ def write_inputs(cell: Cell, directory: Path, model: str = MODEL) -> tuple[Path,
 class PrioritizeBodies:
     """Request bodies as kube-scheduler sends them: a new pod each, functions in turn, a window of nodes that rotates."""
 
-    def __init__(self, names: list[str], size: int, windows: int = 64) -> None:
+    def __init__(self, names: list[str], size: int, windows: int = 64, functions: tuple[str, ...] = FUNCTIONS) -> None:
+        self._functions = functions
         args = {"Pod": admitted_pod(_NAME, _FUNCTION, _UID), "Nodes": None, "NodeNames": None}
         raw = orjson.dumps(args)
         head, tail = raw.split(_NAMES_MARK)
@@ -116,7 +119,11 @@ class PrioritizeBodies:
     def body(self, index: int) -> bytes:
         """The body of call number `index`; no two have the same pod."""
         pod = str(uuid.UUID(int=(index + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128, version=4))
-        head = self._head.replace(_UID, pod).replace(_NAME, f"call-{index:07d}").replace(_FUNCTION, FUNCTIONS[index % len(FUNCTIONS)])
+        head = (
+            self._head.replace(_UID, pod)
+            .replace(_NAME, f"call-{index:07d}")
+            .replace(_FUNCTION, self._functions[index % len(self._functions)])
+        )
         return head.encode() + self._windows[index % len(self._windows)] + self._tail
 
 
@@ -149,8 +156,8 @@ def admitted_pod(name: str, function: str, uid: str) -> dict[str, Any]:
     return pod
 
 
-def _running_pod(index: int, node: str) -> dict[str, Any]:
-    pod = admitted_pod(f"running-{index:05d}", FUNCTIONS[index % len(FUNCTIONS)], str(uuid.uuid5(uuid.NAMESPACE_OID, f"running-{index}")))
+def _running_pod(index: int, node: str, functions: tuple[str, ...]) -> dict[str, Any]:
+    pod = admitted_pod(f"running-{index:05d}", functions[index % len(functions)], str(uuid.uuid5(uuid.NAMESPACE_OID, f"running-{index}")))
     pod["spec"]["nodeName"] = node
     times = ("2026-01-01T00:00:01Z", f"2026-01-01T00:00:{2 + index % 3:02d}Z")
     conditions = [
@@ -174,6 +181,9 @@ def _profile(rng: np.random.Generator) -> FunctionProfile:
     return FunctionProfile(warm_s, 2 * warm_s, warm_s * parallelism, 2 * warm_s * parallelism, parallelism)
 
 
-def _idle(names: list[str], rng: np.random.Generator) -> dict[str, dict[str, float]]:
-    """Every function has idle instances on about one node in ten."""
-    return {f"{NAMESPACE}/{function}": {name: float(rng.integers(1, 4)) for name in names if rng.random() < 0.1} for function in FUNCTIONS}
+def _idle(names: list[str], rng: np.random.Generator, functions: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Every one of a dozen functions has idle instances on about one node in ten; of more, each on fewer."""
+    share = 0.1 * len(FUNCTIONS) / max(len(FUNCTIONS), len(functions))
+    return {
+        f"{NAMESPACE}/{function}": {name: float(rng.integers(1, 4)) for name in names if rng.random() < share} for function in functions
+    }

@@ -94,6 +94,12 @@ class NodeCounters:
         with self._lock:
             self.idle_instances = dict(instances)
 
+    def load(self) -> tuple[float, float]:
+        """Busy core-seconds so far, and the share of the memory that is used now."""
+        with self._lock:
+            busy = sum(self._cpu_s[mode] for mode in _CPU_MODES if mode not in ("idle", "iowait"))
+            return busy, min(self._used_bytes / self.memory_bytes, 1.0)
+
     def render(self) -> str:
         """All readings in Prometheus' text format."""
         with self._lock:

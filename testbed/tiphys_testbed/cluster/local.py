@@ -129,7 +129,7 @@ class LocalCluster(KubeCluster):
         config = directory / f"{options.name}.yaml"
         config.write_text(options.render(kubeconfig), encoding="utf-8")
         component = self._state()[1].component
-        program = str(self.toolbox.path("kube-scheduler"))
+        program = str(self.toolbox.path(options.program))
 
         def start(port: int) -> Process:
             command = [program, *flags.scheduler(config, kubeconfig, port, component, options.verbosity), *options.flags]
@@ -244,7 +244,7 @@ class LocalCluster(KubeCluster):
             started.append(self.processes.start("kube-scheduler", argv, RANK_CLIENT, url))
         if self.options.kwok:
             stages = sorted(Path(str(files("tiphys_testbed.cluster") / "stages")).glob("*.yaml"))
-            command = flags.kwok(ports, certificates, self.kubeconfig, stages)
+            command = flags.kwok(ports, certificates, self.kubeconfig, [*stages, *self.options.stages])
             url = f"https://127.0.0.1:{ports.kwok}"
             started.append(self.processes.start("kwok", [str(programs["kwok"]), *command], RANK_CLIENT, url))
         for process in started:

@@ -39,6 +39,8 @@ class LocalOptions:
     max_requests_inflight: int = 2000
     max_mutating_requests_inflight: int = 1000
     ready_deadline_s: float = 90.0
+    stages: tuple[Path, ...] = ()
+    """Further files of kwok stages: what simulated nodes and pods do by themselves."""
     apiserver_flags: tuple[str, ...] = ()
     """Further flags, such as `--feature-gates=…`."""
 
@@ -54,6 +56,8 @@ class SchedulerOptions:
 
     name: str = "tiphys-scheduler"
     """Name of the process."""
+    program: str = "kube-scheduler"
+    """The tool that is started; another one than Kubernetes' own has further plugins."""
     scheduler_name: str = "tiphys"
     """What pods put into `spec.schedulerName`."""
     extender_url: str | None = None

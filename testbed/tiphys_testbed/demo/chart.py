@@ -29,6 +29,8 @@ _KINDS = (
     "ConfigMap",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
 )
 
 Document = Mapping[str, Any]

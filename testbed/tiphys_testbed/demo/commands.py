@@ -26,7 +26,8 @@ from tiphys_testbed.cluster.runs import Run
 from tiphys_testbed.demo.lanes import DEFAULT_POLICIES, NODES_PER_LANE, make_lanes
 from tiphys_testbed.demo.records import CallRecord
 from tiphys_testbed.demo.report import DemoResult, write_report
-from tiphys_testbed.demo.session import RUN_NAME, WORKLOAD, DemoOptions, Stage, play, staged
+from tiphys_testbed.demo.session import RUN_NAME, WORKLOAD, DemoOptions, play
+from tiphys_testbed.demo.stage import Stage, staged
 from tiphys_testbed.demo.tables import decisions_table, live_line, live_table, markdown, result_table, verdict
 from tiphys_testbed.tools.programs import ToolError
 from tiphys_testbed.tools.progress import Progress
@@ -91,7 +92,7 @@ def demo(
 def _perform(options: DemoOptions, console: Console, progress: Progress, out: Path, as_markdown: bool, begin_s: float) -> DemoResult | None:
     audience: _Audience | None = None
     try:
-        with staged(options, Toolbox(progress=progress)) as stage:
+        with staged(options.scene, Toolbox(progress=progress)) as stage:
             audience = _Audience(stage, options, console, progress, out, as_markdown, begin_s)
             try:
                 return asyncio.run(play(stage, options, audience))

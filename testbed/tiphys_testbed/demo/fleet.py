@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tiphys_models.placement.sim.functions import FUNCTIONS, FunctionModel
@@ -27,18 +27,30 @@ class _Node:
 class RuntimeFleet:
     """Runtimes by node name. Not safe from several threads; the counters are."""
 
-    def __init__(self, nodes: Mapping[str, Iterable[SimulatedNode]], now_s: float, rules: InvokerRules | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, Iterable[SimulatedNode]],
+        now_s: float,
+        rules: InvokerRules | None = None,
+        functions: Sequence[FunctionModel] = FUNCTIONS,
+    ) -> None:
         """`nodes`: the machines by the namespace whose functions run on them."""
-        self._rules = rules or InvokerRules()
+        self._rules, self._functions = rules or InvokerRules(), functions
         self._nodes: dict[str, _Node] = {}
         for namespace, specs in nodes.items():
-            declared = profile_lines({f"{namespace}/{function.name}": profile(function) for function in FUNCTIONS})
             for spec in specs:
                 runtime = self._empty(spec, now_s)
-                counters = NodeCounters(spec.machine.cores, spec.machine.memory_bytes, profiles=declared)
+                counters = NodeCounters(spec.machine.cores, spec.machine.memory_bytes)
                 self._nodes[spec.name] = _Node(spec, namespace, runtime, counters, runtime.usage(), now_s)
         self._next_s = {name: node.runtime.next_event_s() for name, node in self._nodes.items()}
+        self.declare([function.name for function in functions])
         self.publish(now_s)
+
+    def declare(self, names: Collection[str]) -> None:
+        """From now on the runtimes say of these functions what their calls are like, and of no others."""
+        declared = {function.name: profile(function) for function in self._functions if function.name in names}
+        for node in self._nodes.values():
+            node.counters.profiles = profile_lines({f"{node.namespace}/{name}": said for name, said in declared.items()})
 
     @property
     def counters(self) -> dict[str, NodeCounters]:

@@ -92,8 +92,8 @@ class Kubelets:
         metadata, status = obj["metadata"], obj.get("status") or {}
         uid, node = metadata["uid"], obj["spec"].get("nodeName") or ""
         record = self.records.get((metadata["namespace"], metadata["name"]))
-        if record is not None and node and record.bound_s is None:
-            record.bound_s, record.node = time.monotonic() - self.start_s, node
+        if record is not None:
+            self._follow_binding(record, obj["spec"], node)
         if status.get("phase") == "Failed" and record is not None and not record.settled:
             record.problem = f"failed: {status.get('reason') or status.get('message') or 'no reason given'}"
         if not self.fleet.has(node):
@@ -105,6 +105,16 @@ class Kubelets:
             known.obj = obj
         elif status.get("phase") not in _ENDED:
             self._take_up(uid, _Pod(obj, record, self.functions.get((metadata.get("labels") or {}).get(FUNCTION_LABEL, ""))))
+
+    def _follow_binding(self, record: CallRecord, spec: Mapping[str, Any], node: str) -> None:
+        """When the pod's gate was opened, and when it got its node."""
+        seen_s = time.monotonic() - self.start_s
+        if spec.get("schedulingGates"):
+            record.gated = True
+        elif record.gated and record.opened_s is None:
+            record.opened_s = seen_s
+        if node and record.bound_s is None:
+            record.bound_s, record.node = seen_s, node
 
     def drop(self, obj: dict[str, Any]) -> None:
         """A pod was deleted."""

@@ -17,6 +17,10 @@ class CallRecord:
     """Its work in multiples of its function's mean: nobody who places it knows."""
     created_s: float | None = None
     """When the API server had accepted the pod."""
+    opened_s: float | None = None
+    """When our watch showed it without a gate, if it ever showed it with one."""
+    gated: bool = False
+    """Whether our watch showed it with a gate."""
     bound_s: float | None = None
     """When our watch showed its node."""
     node: str = ""
@@ -38,6 +42,13 @@ class CallRecord:
     def completion_s(self) -> float | None:
         """Seconds from when the call was due until it was done: all that a user waits; None if it is not done."""
         return None if self.done_s is None else self.done_s - self.due_s
+
+    @property
+    def held_s(self) -> float:
+        """Seconds from when the pod was accepted until its gate was seen to be open; zero for one that was never seen with a gate."""
+        if not self.gated or self.created_s is None or self.opened_s is None:
+            return 0.0
+        return max(self.opened_s - self.created_s, 0.0)
 
     @property
     def scheduling_s(self) -> float | None:

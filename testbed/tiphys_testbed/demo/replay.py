@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tiphys_models.base.errors import Unavailable
-from tiphys_models.placement.sim.functions import FUNCTIONS
+from tiphys_models.placement.sim.functions import FUNCTIONS, FunctionModel
 from tiphys_models.placement.sim.workloads import CallWorkload
 from tiphys_testbed.demo.kubelets import Kubelets, persist
 from tiphys_testbed.demo.lanes import Lane, pod_manifest
@@ -33,18 +33,15 @@ async def replay(
     run: str,
     drain_deadline_s: float,
     progress: Callable[[float], None],
+    models: Sequence[FunctionModel] = FUNCTIONS,
 ) -> list[CallRecord]:
     """Send the same calls through all lanes at once and wait until all are done, or the deadline after the last one.
 
     `progress` is called a few times a second with the seconds since the start; the records show the rest.
     """
-    functions = [FUNCTIONS[index] for index in workload.function]
+    functions = [models[index] for index in workload.function]
     names = [f"{run}-{function.name}-{number:04d}" for number, function in enumerate(functions)]
-    records = {
-        (lane.namespace, name): CallRecord(lane.name, name, function.name, float(due_s), float(noise))
-        for lane in lanes
-        for name, function, due_s, noise in zip(names, functions, workload.arrival_s, workload.noise, strict=True)
-    }
+    records = _records(lanes, workload, functions, names)
     kubelets.records, kubelets.start_s = records, time.monotonic()
     slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
@@ -65,16 +62,32 @@ async def replay(
             first = number % len(lanes)  # no lane is always the first to be served
             for lane in (*lanes[first:], *lanes[:first]):
                 group.create_task(create(lane, number))
-    end_s = time.monotonic() + drain_deadline_s
-    while not all(record.settled for record in records.values()):
-        if time.monotonic() > end_s:
-            for record in records.values():
-                if not record.settled:
-                    record.problem = _where_it_hangs(record, drain_deadline_s)
-            break
-        await sleep_until(time.monotonic() + 0.2, lambda: progress(time.monotonic() - kubelets.start_s))
-    progress(time.monotonic() - kubelets.start_s)
+    await _drained(list(records.values()), drain_deadline_s, lambda: progress(time.monotonic() - kubelets.start_s))
     return list(records.values())
+
+
+def _records(
+    lanes: Sequence[Lane], workload: CallWorkload, functions: Sequence[FunctionModel], names: Sequence[str]
+) -> dict[tuple[str, str], CallRecord]:
+    """One a call and lane, by namespace and pod."""
+    return {
+        (lane.namespace, name): CallRecord(lane.name, name, function.name, float(due_s), float(noise))
+        for lane in lanes
+        for name, function, due_s, noise in zip(names, functions, workload.arrival_s, workload.noise, strict=True)
+    }
+
+
+async def _drained(records: Sequence[CallRecord], deadline_s: float, meanwhile: Callable[[], None]) -> None:
+    """Wait until every call is done; those that are not at the deadline get a word on where they hang."""
+    end_s = time.monotonic() + deadline_s
+    while not all(record.settled for record in records):
+        if time.monotonic() > end_s:
+            for record in records:
+                if not record.settled:
+                    record.problem = _where_it_hangs(record, deadline_s)
+            break
+        await sleep_until(time.monotonic() + 0.2, meanwhile)
+    meanwhile()
 
 
 def _where_it_hangs(record: CallRecord, deadline_s: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
@@ -29,19 +29,53 @@ READINGS_INTERVAL_S = 1
 OPERATOR_ACCOUNT = "tiphys-operator"
 SCHEDULER_ACCOUNT = "tiphys-scheduler"
 EXTENDER_ACCOUNT = "tiphys-extender"
+EXTENDER, OPERATOR = "tiphys-extender", "tiphys-operator"
+"""Names of processes."""
+HEALTH = {EXTENDER: "/readyz", OPERATOR: "/healthz"}
+_EXTENDER_SETTINGS = {
+    "STATUS_HOST": "127.0.0.1",
+    "STATUS_REQUESTS_PER_SECOND": "1000",  # on one machine everybody who asks is one address
+    "OWN_NAMESPACE": NAMESPACE,
+    "SCRAPE_WINDOW_S": str(SCRAPE_WINDOW_S),
+    "READINGS_INTERVAL_S": str(READINGS_INTERVAL_S),
+}
+_OPERATOR_SETTINGS = {
+    "NAMESPACE": NAMESPACE,
+    "IDENTITY": "demo",
+    "RESYNC_S": "5",
+    "PROBE_ALLOW": "127.0.0.0/8",  # all that there is stands on loopback
+    "STATUS_HOST": "127.0.0.1",
+}
 _POLL_S = 0.2
 _TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
     """The three processes, and where they can be asked."""
 
     processes: tuple[Process, ...]
+    """Extender, operator, our scheduler."""
     extender_url: str
     status_url: str
     explain_url: str
     token: str
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What a process needs to be started again, by its name."""
+
+    def begin_again(self, cluster: LocalCluster, name: str, deadline_s: float) -> None:
+        """End extender or operator, if it still runs, and start it anew with what it was given first; it knows nothing of before."""
+        former = cluster.process(name)
+        cluster.stop_process(name)
+        table = ProcessTable(cluster.options.run_dir, self.environments[name])
+        process = table.start(name, former.argv, former.rank, former.url)
+        self.processes = tuple(process if known.name == name else known for known in self.processes)
+        wait_healthy(process, HEALTH[name], None, deadline_s)
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """Names of those that do not run."""
+        return tuple(process.name for process in self.processes if not process.alive())
 
     def check(self) -> None:
         """Raise if one of them has ended."""
@@ -56,8 +90,9 @@ def start_services(
     prometheus_url: str,
     deadline_s: float,
     operator_settings: Mapping[str, str] | None = None,
+    extender_settings: Mapping[str, str] | None = None,
 ) -> Services:
-    """Start all three and wait until each says that it is ready; `operator_settings` by their names without the prefix."""
+    """Start all three and wait until each says that it is ready; settings by their names without the prefix."""
     directory = cluster.options.run_dir / "tiphys"
     directory.mkdir(mode=0o700, exist_ok=True)
     token_file = directory / "token"
@@ -66,54 +101,28 @@ def start_services(
     token_file.write_text(token, encoding="utf-8")
     hot, status, explain, operator_status = free_ports(4)
     extender_url, status_url = f"http://127.0.0.1:{hot}", f"http://127.0.0.1:{status}"
-    operator_url = f"http://127.0.0.1:{operator_status}"
-    scheduler_kubeconfig = cluster.kubeconfig_for(SCHEDULER_ACCOUNT, NAMESPACE)
-    extender_kubeconfig = cluster.kubeconfig_for(EXTENDER_ACCOUNT, NAMESPACE)
-    operator_kubeconfig = cluster.kubeconfig_for(OPERATOR_ACCOUNT, NAMESPACE)
-    extender = _start(
-        cluster,
-        "tiphys-extender",
-        "tiphys_extender",
-        status_url,
-        {
-            "KUBECONFIG": str(extender_kubeconfig),
-            "TIPHYS_EXTENDER_PORT": str(hot),
-            "TIPHYS_EXTENDER_STATUS_HOST": "127.0.0.1",
-            "TIPHYS_EXTENDER_STATUS_PORT": str(status),
-            "TIPHYS_EXTENDER_STATUS_REQUESTS_PER_SECOND": "1000",  # on one machine everybody who asks is one address
-            "TIPHYS_EXTENDER_EXPLAIN_PORT": str(explain),
-            "TIPHYS_EXTENDER_OWN_NAMESPACE": NAMESPACE,
-            "TIPHYS_EXTENDER_PROMETHEUS_URL": prometheus_url,
-            "TIPHYS_EXTENDER_SCRAPE_WINDOW_S": str(SCRAPE_WINDOW_S),
-            "TIPHYS_EXTENDER_READINGS_INTERVAL_S": str(READINGS_INTERVAL_S),
-            "TIPHYS_EXTENDER_TOKEN_FILE": str(token_file),
-            "TIPHYS_EXTENDER_DECISION_LOG_DIR": str(_made(directory / "decisions")),
-        },
-    )
-    operator = _start(
-        cluster,
-        "tiphys-operator",
-        "tiphys_operator",
-        operator_url,
-        {
-            "KUBECONFIG": str(operator_kubeconfig),
-            "TIPHYS_OPERATOR_NAMESPACE": NAMESPACE,
-            "TIPHYS_OPERATOR_IDENTITY": "demo",
-            "TIPHYS_OPERATOR_EXTENDER_URL": status_url,
-            "TIPHYS_OPERATOR_TOKEN_FILE": str(token_file),
-            "TIPHYS_OPERATOR_RESYNC_S": "5",
-            "TIPHYS_OPERATOR_PROBE_ALLOW": "127.0.0.0/8",  # all that there is stands on loopback
-            "TIPHYS_OPERATOR_STATUS_HOST": "127.0.0.1",
-            "TIPHYS_OPERATOR_STATUS_PORT": str(operator_status),
-            **{f"TIPHYS_OPERATOR_{name}": value for name, value in (operator_settings or {}).items()},
-        },
-    )
-    wait_healthy(extender, "/readyz", None, deadline_s)
-    wait_healthy(operator, "/healthz", None, deadline_s)
+    ours = {
+        "PORT": str(hot),
+        "STATUS_PORT": str(status),
+        "EXPLAIN_PORT": str(explain),
+        "PROMETHEUS_URL": prometheus_url,
+        "TOKEN_FILE": str(token_file),
+        "DECISION_LOG_DIR": str(_made(directory / "decisions")),
+    }
+    theirs = {"EXTENDER_URL": status_url, "TOKEN_FILE": str(token_file), "STATUS_PORT": str(operator_status)}
+    environments = {
+        EXTENDER: _environment(cluster, EXTENDER_ACCOUNT, "TIPHYS_EXTENDER", _EXTENDER_SETTINGS, ours, extender_settings),
+        OPERATOR: _environment(cluster, OPERATOR_ACCOUNT, "TIPHYS_OPERATOR", _OPERATOR_SETTINGS, theirs, operator_settings),
+    }
+    extender = _start(cluster, EXTENDER, "tiphys_extender", status_url, environments[EXTENDER])
+    operator = _start(cluster, OPERATOR, "tiphys_operator", f"http://127.0.0.1:{operator_status}", environments[OPERATOR])
+    for process in (extender, operator):
+        wait_healthy(process, HEALTH[process.name], None, deadline_s)
+    kubeconfig = cluster.kubeconfig_for(SCHEDULER_ACCOUNT, NAMESPACE)
     scheduler = cluster.start_scheduler(
-        SchedulerOptions(extender_url=extender_url, config_text=installation.scheduler_config, kubeconfig=scheduler_kubeconfig)
+        SchedulerOptions(extender_url=extender_url, config_text=installation.scheduler_config, kubeconfig=kubeconfig)
     )
-    return Services((extender, operator, scheduler), extender_url, status_url, f"http://127.0.0.1:{explain}", token)
+    return Services((extender, operator, scheduler), extender_url, status_url, f"http://127.0.0.1:{explain}", token, environments)
 
 
 def wait_until_deciding(cluster: LocalCluster, services: Services, lanes: list[Lane], deadline_s: float) -> None:
@@ -137,6 +146,12 @@ def metric(url: str, name: str, labels: str = "") -> float | None:
         if line.startswith(prefix):
             return float(line.removeprefix(prefix))
     return None
+
+
+def _environment(cluster: LocalCluster, account: str, prefix: str, *settings: Mapping[str, str] | None) -> dict[str, str]:
+    """What a process is started with; later settings win."""
+    named = {f"{prefix}_{name}": value for some in settings for name, value in (some or {}).items()}
+    return {"KUBECONFIG": str(cluster.kubeconfig_for(account, NAMESPACE)), **named}
 
 
 def _start(cluster: LocalCluster, name: str, module: str, url: str, environment: Mapping[str, str]) -> Process:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,43 +17,21 @@ from tiphys_models.kube.client import KubeClient
 from tiphys_models.placement.registry import PolicyName
 from tiphys_models.placement.sim.invoker import InvokerRules
 from tiphys_models.placement.sim.workloads import KINDS, CallWorkload, first_calls, make_workload
-from tiphys_testbed.cluster.exporter import Exporter
-from tiphys_testbed.cluster.local import LocalCluster
-from tiphys_testbed.cluster.nodes import create_nodes
-from tiphys_testbed.cluster.options import LocalOptions, PrometheusOptions
-from tiphys_testbed.cluster.prometheus import wait_for_series
-from tiphys_testbed.cluster.readiness import until_served
-from tiphys_testbed.demo.chart import NAMESPACE, find_chart, render_chart
 from tiphys_testbed.demo.decisions import DecisionTail, compare
-from tiphys_testbed.demo.fleet import RuntimeFleet
 from tiphys_testbed.demo.functions import BY_NAME
 from tiphys_testbed.demo.kubelets import Kubelets
-from tiphys_testbed.demo.lanes import (
-    CONTROL,
-    DEFAULT_POLICIES,
-    NODES_PER_LANE,
-    Lane,
-    lane_nodes,
-    make_lanes,
-    namespace_manifest,
-    policy_manifest,
-)
+from tiphys_testbed.demo.lanes import CONTROL, DEFAULT_POLICIES, NODES_PER_LANE, make_lanes
 from tiphys_testbed.demo.records import CallRecord
 from tiphys_testbed.demo.replay import replay
 from tiphys_testbed.demo.report import DemoResult
 from tiphys_testbed.demo.results import ReplayResult, lane_result, problems, summarize
-from tiphys_testbed.demo.services import SCRAPE_WINDOW_S, Services, start_services, wait_until_deciding
-from tiphys_testbed.tools.toolbox import Toolbox
+from tiphys_testbed.demo.stage import READY_DEADLINE_S, Scene, Stage
 
 RUN_NAME = "demo"
 WORKLOAD = "M10"
-READY_DEADLINE_S = 90.0
 DRAIN_DEADLINE_S = 120.0
-SETTLE_S = SCRAPE_WINDOW_S + 2.0
-"""Before a replay: the readings' window fills with an idle cluster."""
 _CLEAR_DEADLINE_S = 60.0
 _WATCH_S = 1.0
-_NODE_GRACE_S = 7 * 86_400
 
 Result = TypeVar("Result")
 
@@ -85,56 +62,15 @@ class DemoOptions:
         """How long calls come."""
         return min(float(KINDS[self.workload].length_s), self.first_s)
 
+    @property
+    def scene(self) -> Scene:
+        """What has to be set up for them."""
+        lanes = make_lanes(self.policies, self.shadow)
+        return Scene(self.name, tuple(lanes), self.nodes_per_lane, rules=InvokerRules(reuse=self.reuse), chart=self.chart)
+
     def calls(self, seed: int) -> CallWorkload:
         """What is played in every lane: seeds of the test split, which no model was trained on."""
         return first_calls(make_workload(self.workload, "test", seed, self.nodes_per_lane), self.first_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Everything that runs before the first call comes."""
-
-    cluster: LocalCluster
-    lanes: tuple[Lane, ...]
-    fleet: RuntimeFleet
-    services: Services
-    prometheus_url: str
-
-
-@contextmanager
-def staged(options: DemoOptions, toolbox: Toolbox) -> Iterator[Stage]:
-    """Start all processes, hand them out, and end them whatever happens."""
-    chart = find_chart(options.chart)
-    lanes = make_lanes(options.policies, options.shadow)
-    programs = toolbox.ensure(["helm", "prometheus"])
-    # Our nodes renew no lease and need no kwok: the demo plays their kubelets, because their pods are ready after a start
-    # that takes its time, and not at once.
-    with LocalCluster(LocalOptions(name=options.name, kwok=False, node_monitor_grace_s=_NODE_GRACE_S), toolbox) as cluster:
-        with toolbox.progress.step(f"{options.nodes_per_lane * len(lanes)} nodes, roles and policies") as step:
-            installation = render_chart(programs["helm"], chart, cluster.version)
-            nodes = {lane.namespace: lane_nodes(lane, options.nodes_per_lane) for lane in lanes}
-            create_nodes(cluster.api, [node for pool in nodes.values() for node in pool])
-            fleet = RuntimeFleet(nodes, time.monotonic(), InvokerRules(reuse=options.reuse))
-            step.detail("applying the chart's custom resources and roles")
-            namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *map(namespace_manifest, lanes)]
-            for namespace in namespaces:
-                cluster.api.create("/api/v1/namespaces", namespace)
-            cluster.apply(installation.manifest())
-            _wait_for_policies_api(cluster)
-            policies = [policy_manifest(lane) for lane in lanes if lane.policy is not None]
-            for policy in policies:
-                path = f"/apis/{policy['apiVersion']}/namespaces/{policy['metadata']['namespace']}/schedulingpolicies"
-                cluster.api.create(path, policy)
-            for lane in lanes:
-                _wait_for_account(cluster, lane.namespace)
-        with Exporter(fleet.counters) as exporter:
-            with toolbox.progress.step("Prometheus, operator, extender and our scheduler") as step:
-                url = cluster.start_prometheus(PrometheusOptions(node_urls=exporter.node_urls(), scrape_interval_s=1.0))
-                wait_for_series(url, "node_load1", len(exporter.nodes), READY_DEADLINE_S)
-                step.detail("waiting until they are ready")
-                services = start_services(cluster, installation, url, READY_DEADLINE_S)
-                wait_until_deciding(cluster, services, lanes, READY_DEADLINE_S)
-            yield Stage(cluster, tuple(lanes), fleet, services, url)
 
 
 class Audience(Protocol):
@@ -167,8 +103,8 @@ async def _script(client: KubeClient, stage: Stage, kubelets: Kubelets, options:
     replays = []
     for number, seed in enumerate(options.seeds):
         if number:
-            await _clear(client, stage, kubelets)
-        await asyncio.sleep(SETTLE_S)
+            await clear(client, stage, kubelets)
+        await asyncio.sleep(options.scene.settle_s)
         audience.started(seed)
         replays.append(await _one_seed(stage, kubelets, options, seed, audience))
     result = DemoResult(
@@ -229,7 +165,7 @@ async def _one_seed(stage: Stage, kubelets: Kubelets, options: DemoOptions, seed
     return ReplayResult(seed, span_s, time.monotonic() - begin_s, tuple(results), tuple(records))
 
 
-async def _clear(client: KubeClient, stage: Stage, kubelets: Kubelets) -> None:
+async def clear(client: KubeClient, stage: Stage, kubelets: Kubelets) -> None:
     """Remove the pods and the containers of the former seed: every replay starts cold."""
     kubelets.records = {}
     for lane in stage.lanes:
@@ -241,14 +177,3 @@ async def _clear(client: KubeClient, stage: Stage, kubelets: Kubelets) -> None:
                 raise ClusterError(f"pods of {lane.namespace} were not deleted within {_CLEAR_DEADLINE_S:.0f} s")
             await asyncio.sleep(0.2)
     stage.fleet.reset(time.monotonic())
-
-
-def _wait_for_policies_api(cluster: LocalCluster) -> None:
-    """A new custom resource takes a moment until it is served."""
-    until_served(lambda: cluster.api.get("/apis/tiphys.io/v1alpha1/schedulingpolicies"), "SchedulingPolicy is not served", READY_DEADLINE_S)
-
-
-def _wait_for_account(cluster: LocalCluster, namespace: str) -> None:
-    """No pod is admitted before the controllers have made its namespace's ServiceAccount."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    until_served(lambda: cluster.api.get(path), f"namespace {namespace} has no ServiceAccount", READY_DEADLINE_S)

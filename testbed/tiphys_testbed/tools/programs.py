@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tiphys_models.base.errors import TiphysError
+from tiphys_testbed.tools.substitutions import MODEL_TIME, Substitution, karpenter_timers
 
 KUBERNETES_TAGS = "selinux,notest,grpcnotrace"  # upstream's own, kubernetes hack/lib/golang.sh
 # One date for every build: a stamp that changes would make two equal builds differ.
@@ -31,6 +32,8 @@ class Module:
     tags: str = ""
     kubernetes_minor: str = ""
     """`1.36` for a Kubernetes module, else empty."""
+    substitutions: tuple[Substitution, ...] = ()
+    """Pieces of the dependency's source that are built otherwise than upstream wrote them."""
 
     @property
     def path(self) -> Path:
@@ -89,7 +92,11 @@ _KUBERNETES = {
 _EXPORTER = "github.com/prometheus/node_exporter"
 _STATE = "k8s.io/kube-state-metrics/v2"
 _METRICS = "sigs.k8s.io/metrics-server"
+_KNATIVE = "knative.dev/serving"
 _VPA = "k8s.io/autoscaler/vertical-pod-autoscaler"
+_PLUGINS = "sigs.k8s.io/scheduler-plugins"
+_KARPENTER = "sigs.k8s.io/karpenter"
+KARPENTER_MODEL_TIME = f"karpenter-kwok@x{MODEL_TIME}"
 VPA_PARTS = ("recommender", "updater", "admission-controller")
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
@@ -102,6 +109,8 @@ def programs() -> dict[str, Program]:
     prometheus = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd")
     # On real nodes pods come and go, and only the API server knows them.
     discovering = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd,enable_kubernetes_sd")
+    karpenter = Module("karpenter-kwok", _KARPENTER)
+    hastened = Module("karpenter-kwok", _KARPENTER, substitutions=karpenter_timers(MODEL_TIME))
     vpa = Module("vertical-pod-autoscaler", _VPA)
     found = [
         Program("etcd", Module("etcd", "go.etcd.io/etcd/server/v3"), "go.etcd.io/etcd/server/v3"),
@@ -116,7 +125,12 @@ def programs() -> dict[str, Program]:
         Program("node_exporter", Module("node-exporter", _EXPORTER), _EXPORTER, on_demand=True),
         Program("kube-state-metrics", Module("kube-state-metrics", _STATE), _STATE, on_demand=True),
         Program("metrics-server", Module("metrics-server", _METRICS), f"{_METRICS}/cmd/metrics-server", on_demand=True),
+        Program("scheduler-plugins", Module("scheduler-plugins", _PLUGINS), f"{_PLUGINS}/cmd/scheduler", on_demand=True),
+        # The proxy that Knative puts beside each instance of a function: what it says of the instance is what our recording rules read.
+        Program("knative-queue", Module("knative", _KNATIVE), f"{_KNATIVE}/cmd/queue", on_demand=True),
         *(Program(f"vpa-{part}", vpa, f"{_VPA}/pkg/{part}", on_demand=True) for part in VPA_PARTS),
+        Program("karpenter-kwok", karpenter, f"{_KARPENTER}/kwok", on_demand=True),
+        Program(KARPENTER_MODEL_TIME, hastened, f"{_KARPENTER}/kwok", on_demand=True),
         Program("helm3", Module("helm3", "helm.sh/helm/v3"), "helm.sh/helm/v3/cmd/helm", on_demand=True),
         *(Program(f"{name}@1.35", previous, f"k8s.io/kubernetes/cmd/{name}", on_demand=True) for name in _KUBERNETES),
     ]
@@ -152,6 +166,8 @@ def linker_flags(module: Module) -> str:
         flags += [f"-X helm.sh/helm/v4/internal/version.version={version}"]
     elif module.directory == "metrics-server":
         flags += [f"-X k8s.io/client-go/pkg/version.gitVersion={version}"]
+    elif module.directory == "karpenter-kwok":
+        flags += [f"-X sigs.k8s.io/karpenter/pkg/operator.Version={version.removeprefix('v')}"]
     elif module.directory == "kwok":
         flags += [f"-X sigs.k8s.io/kwok/pkg/consts.Version={version}"]
     elif module.directory == "prometheus":
@@ -174,6 +190,8 @@ def cache_key(program: Program, go_version: str, platform: str) -> str:
         platform,
         "CGO_ENABLED=0 -trimpath",
     ]
+    if program.module.substitutions:
+        parts += [text for piece in program.module.substitutions for text in (piece.file, piece.former, piece.now)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tiphys_testbed.tools.golang import Go, build_environment, find_go, host_platform, install_go
+from tiphys_testbed.tools.changed import change, replace_dependency
+from tiphys_testbed.tools.golang import Go, build_environment, downloaded, find_go, host_platform, install_go
 from tiphys_testbed.tools.locks import exclusive
 from tiphys_testbed.tools.programs import DEFAULT_KUBERNETES, Module, Program, ToolError, cache_key, programs
 from tiphys_testbed.tools.progress import Progress, Step
@@ -122,6 +123,9 @@ def _compile(go: Go, module: Module, group: list[Program], scratch: Path, step: 
     out.mkdir()
     for name in ("go.mod", "go.sum"):
         shutil.copyfile(module.path / name, source / name)
+    if module.substitutions:
+        change(module.substitutions, downloaded(go, source, module.dependency), scratch / "changed")
+        replace_dependency(source / "go.mod", module.dependency, "../changed")
     # A single program is named by us: Go would call etcd's `server`.
     target = out / group[0].executable if len(group) == 1 else out
     command = [str(go.executable), "build", "-v", "-trimpath", "-buildvcs=false"]

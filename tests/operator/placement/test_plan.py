@@ -289,3 +289,37 @@ def test_a_plan_is_complete_and_settles_in_one_round(
     second = plan(observed(*[after(p, first, **specs[p.name]) for p in policies], **parts), "tiphys-system", "tiphys")
     assert second.statuses == ()
     assert second.events == ()
+
+
+@pytest.mark.parametrize(("policy", "objective"), [("warm-first", "cost"), ("lifetimes", "both"), ("greedy", "both")])
+def test_a_policy_that_cannot_judge_by_its_objective_is_not_ready_and_says_which_can(policy: str, objective: str) -> None:
+    made = planned(seen(policy=policy, objective=objective, fallback="greedy", mode="Active"))
+    assert conditions(made)["Ready"] == ("False", "ObjectiveUnsupported")
+    assert status_of(made).active_policy == "greedy"
+    assert "estimator" in status_of(made).conditions[0].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "judge"),
+    [
+        ({"objective": "cost"}, "lifetimes"),
+        ({"objective": "both"}, "estimator"),
+        ({"objective": "cost", "policy": "estimator"}, "lifetimes"),
+    ],
+)
+def test_status_names_who_judges_by_the_objective(spec: dict[str, Any], judge: str) -> None:
+    made = planned(seen(mode="Active", **spec))
+    assert conditions(made)["Ready"] == ("True", "Accepted")
+    assert status_of(made).active_policy == judge
+
+
+def test_status_names_the_rule_that_answers_without_processor_time_until_something_else_is_reported() -> None:
+    spec: dict[str, Any] = {"mode": "Active", "policy": "estimator"}
+    policy = seen(**spec)
+    blind = planned(policy, answers={"p": answers(fallback=3, fallback_reason="container-cpu-missing")})
+    assert status_of(blind).active_policy == "warm-first-waits"
+    assert "container-cpu-missing" in status_of(blind).conditions[0].message
+    quiet = after(policy, blind, **spec)
+    assert planned(quiet).statuses == ()
+    healed = planned(quiet, answers={"p": answers(scored=1)})
+    assert status_of(healed).active_policy == "estimator"

@@ -57,6 +57,11 @@ class InvokerRules:
     """Cores capped at the share of memory instead of work-conserving shares."""
     interference: float = 0.0
     """Every further call slows all of them: rate / (1 + interference * (calls - 1))."""
+    image_mib: float = 0.0
+    """Size of every function's image, pulled before its first start here; zero: all images are there."""
+    pull_mib_per_s: float = 100.0
+    images_kept_mib: float = 1e9
+    """Images that the node keeps; the least recently used go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,13 @@ class _Container:
     ready_s: float
     work_core_s: float
     announced: bool = False
+
+
+@dataclass(slots=True)
+class _Image:
+    there_s: float
+    """When its pull ends, or has ended."""
+    used_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,9 @@ class Invoker:
         self._idle: list[_Idle] = []  # oldest first
         self._queue: deque[tuple[str, FunctionModel, float]] = deque()
         self._used_bytes = 0.0
+        self._images: dict[str, _Image] = {}
+        self._pulled_s = -math.inf
+        """When the pulls that were asked for are over: one after the other."""
         self._busy_core_s = self._runnable_s = self._switches = 0.0
         self._cold_starts = self._ended = 0
         self._reads = self._writes = self._received = self._sent = 0.0
@@ -262,9 +277,24 @@ class Invoker:
         self._used_bytes += wanted
         self._reads += function.disk_reads_cold
         self._cold_starts += 1
-        ready_s = self._now_s + function.init_s
+        ready_s = self._image_there_s(function.name) + function.init_s
         self._busy[call] = _Container(call, function, True, self._now_s, ready_s, function.cold_work_core_s * noise)
         return True
+
+    def _image_there_s(self, name: str) -> float:
+        """When the function's image is here for a container that wants to start now."""
+        rules, now_s = self.rules, self._now_s
+        if rules.image_mib == 0.0:
+            return now_s
+        known = self._images.get(name)
+        if known is not None:
+            known.used_s = now_s
+            return max(now_s, known.there_s)
+        while self._images and (len(self._images) + 1) * rules.image_mib > rules.images_kept_mib:
+            del self._images[min(self._images, key=lambda other: self._images[other].used_s)]
+        self._pulled_s = max(self._pulled_s, now_s) + rules.image_mib / rules.pull_mib_per_s
+        self._images[name] = _Image(self._pulled_s, now_s)
+        return self._pulled_s
 
 
 def _bytes(function: FunctionModel) -> float:

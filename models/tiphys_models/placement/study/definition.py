@@ -26,6 +26,7 @@ from tiphys_models.placement.rules import Greedy, Hashing, LeastConnections, Rou
 from tiphys_models.placement.score_network import load_network
 from tiphys_models.placement.sim.azure import TraceRows, read_trace, trace_workload
 from tiphys_models.placement.sim.episode import CLAIRVOYANT, GREEDY_STAY, CallRecords, Player, simulate
+from tiphys_models.placement.sim.kube.trace import has_durations, read_functions
 from tiphys_models.placement.sim.metrics import fullest_share, inflight, jain, lower_share, stretch
 from tiphys_models.placement.sim.reference import Reference
 from tiphys_models.placement.sim.scenario import AGES, MIXED, NODE_LOSS, PROFILED, SENSITIVITY, SIZES, FaasScenario
@@ -116,6 +117,8 @@ class PlacementStudy(Study[Cell | KubeCell | LivesCell, Played]):
         if unknown := [p for p in self.policies if p not in there]:
             raise InvalidInput(f"--policies: {unknown[0]!r} is none of {', '.join(there)}")
         _, _ = self.players, self.trace
+        if self.trace_dir is not None and has_durations(self.trace_dir):
+            read_functions(self.trace_dir)
 
     def prepare(self, tell: Tell) -> Row:
         """The simulator's speed is measured."""
@@ -143,13 +146,15 @@ class PlacementStudy(Study[Cell | KubeCell | LivesCell, Played]):
             for name, scenario, seeds, policies in groups
             for seed in seeds
         ]
-        under_filter = kube.cells(self.seeds, self.policies, quick=self.quick)
+        under_filter = kube.cells(
+            self.seeds, self.policies, quick=self.quick, traced=self.trace_dir is not None and has_durations(self.trace_dir)
+        )
         return [*(queued if every else ()), *under_filter, *lives.cells(self.policies, self.seeds, quick=self.quick)]
 
     def play(self, cell: Cell | KubeCell | LivesCell) -> Played:
         """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""
         if isinstance(cell, KubeCell):
-            return Played(kube.play(cell, self.players))
+            return Played(kube.play(cell, self.players, self.trace_dir))
         if isinstance(cell, LivesCell):
             return Played(lives.play_cell(cell))
         workload = self._workload(cell)
@@ -211,7 +216,10 @@ class PlacementStudy(Study[Cell | KubeCell | LivesCell, Played]):
 
     def digests(self) -> Mapping[str, str]:
         """Digests of the judged weights by name; implements `Study.digests`."""
-        return {name: network.card.sha256 for name, network in self._networks.items()} | {kube.DEFAULT: kube.digest()}
+        return {name: network.card.sha256 for name, network in self._networks.items()} | {
+            kube.DEFAULT: kube.digest(),
+            kube.NETWORK: kube.network().digest,
+        }
 
     def titles(self) -> Sequence[str]:
         """Titles of the tables of a run; implements `Study.titles`."""

@@ -7,40 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tiphys_models.artifacts.files import card_of, read_parts
 from tiphys_models.base.constants import constant
 from tiphys_models.lab.intervals import Interval, interval
 from tiphys_models.lab.report import Claim, Row
-from tiphys_models.placement import estimator, learned_profiles, waiting
+from tiphys_models.placement import estimator, estimator_network, learned_profiles, waiting
+from tiphys_models.placement.residual import flat
+from tiphys_models.placement.sim.functions import FUNCTIONS
+from tiphys_models.placement.sim.kube import trace
 from tiphys_models.placement.sim.kube.play import (
     BOOKS,
     ESTIMATOR,
+    ESTIMATOR_NETWORK,
     KUBE_DEFAULT,
     MOST_ALLOCATED,
     RULE_6,
+    UNGUARDED,
     WAITS,
     AnyPlayer,
     KubePlayer,
     KubeRecords,
     play_kube,
 )
-from tiphys_models.placement.sim.kube.scenario import JUDGED, PRINTED, PROFILED, KubeScenario, with_history
+from tiphys_models.placement.sim.kube.scenario import BLIND, JUDGED, PRINTED, PROFILED, TRACED, KubeScenario, with_history
 from tiphys_models.placement.sim.metrics import fullest_share, jain, stretch
 from tiphys_models.placement.sim.workloads import MULTI, make_workload
 
 TUNED_WEIGHTS: Mapping[str, list[float]] = constant("placement.rule-6")
 """Weights of rule-6 by world, found on the training split."""
 ONE_SETTING = "rule-6-one-setting"
-RULES: tuple[KubePlayer, ...] = (KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, RULE_6, replace(RULE_6, name=ONE_SETTING), ESTIMATOR)
+NETWORK = "estimator-network"
+RULES: tuple[KubePlayer, ...] = (
+    KUBE_DEFAULT,
+    MOST_ALLOCATED,
+    BOOKS,
+    WAITS,
+    RULE_6,
+    replace(RULE_6, name=ONE_SETTING),
+    ESTIMATOR,
+    ESTIMATOR_NETWORK,
+)
 TITLE = "kubernetes"
+BLIND_TITLE, TRACED_TITLE = "processor time unseen", trace.NAME
+BLIND_WORLD, TRACED_WORLD = BLIND.name, TRACED.name
 DEFAULT = "estimator"
 BASE = "warm-first"
 _STRONGEST = "rule-6"
-_LEAN = ("warm-first-books", "warm-first-waits", "rule-6", DEFAULT)
+_LEAN = ("warm-first-books", "warm-first-waits", "rule-6", DEFAULT, NETWORK)
 _BOUNDS = {
     "k8s": 0.87,
     "k8s-dear-starts": 0.58,
@@ -52,6 +72,7 @@ _BOUNDS = {
 _NOT_ABOVE = {scenario.name: 1.03 if scenario.generations else 1.0 for scenario in JUDGED}
 _CLEARLY, _CLEAR_WORLDS = 0.97, 2.0
 _PROFILE_LOSS = 1.02
+_NETWORK_LOSS, _NETWORK_WORLDS = 1.01, 3.0
 _NOTHING_DECLARED = "k8s-profiles-0"
 
 
@@ -65,11 +86,19 @@ class KubeCell:
     policies: tuple[str, ...]
 
 
+@lru_cache(maxsize=1)
+def network() -> estimator_network.EstimatorNetwork:
+    """The network over the estimator, with the weights that are installed."""
+    return estimator_network.load(read_parts(card_of(NETWORK)))
+
+
 def player_of(name: str, others: Mapping[str, AnyPlayer], world: str) -> AnyPlayer:
     """Whoever plays under that name in a world; rule-6 has weights of its own there if it was tuned there."""
-    found = next((player for player in RULES if player.name == name), None)
+    found = next((player for player in (*RULES, UNGUARDED) if player.name == name), None)
     if found is None:
         return others[name]
+    if name == NETWORK:
+        return replace(found, weights=tuple(flat(network().heads).tolist()))
     if name == _STRONGEST and world in TUNED_WEIGHTS:
         return replace(found, weights=tuple(TUNED_WEIGHTS[world]))
     return found
@@ -86,7 +115,7 @@ def digest() -> str:
     return sha256(repr(sorted(numbers.items())).encode()).hexdigest()
 
 
-def cells(seeds: Sequence[int], policies: Sequence[str], *, quick: bool) -> list[KubeCell]:
+def cells(seeds: Sequence[int], policies: Sequence[str], *, quick: bool, traced: bool = False) -> list[KubeCell]:
     """Worlds with a bound on all seeds, printed ones and those of profiles on half of them; none where none of the rules is asked for."""
     own = {rule.name for rule in RULES}
     if not own.intersection(policies):
@@ -97,16 +126,24 @@ def cells(seeds: Sequence[int], policies: Sequence[str], *, quick: bool) -> list
     groups = [(scenario, seeds, every) for scenario in (JUDGED[:2] if quick else JUDGED)]
     groups += [(scenario, half, every) for scenario in (() if quick else PRINTED)]
     profiled = PROFILED[2:4] if quick else PROFILED
+    if not quick and DEFAULT in policies:
+        groups += [(scenario, half, (*lean, UNGUARDED.name)) for scenario in (BLIND, with_history(BLIND))]
     groups += [(scenario, half, lean) for base in profiled for scenario in (base, with_history(base))]
     names = MULTI[:2] if quick else MULTI
-    return [KubeCell(name, scenario, seed, p) for scenario, chosen, p in groups for name in names for seed in chosen]
+    hours = [KubeCell(trace.NAME, TRACED, seed, every) for seed in (seeds[:1] if quick else half)] if traced else []
+    return [*(KubeCell(name, scenario, seed, p) for scenario, chosen, p in groups for name in names for seed in chosen), *hours]
 
 
-def play(cell: KubeCell, others: Mapping[str, AnyPlayer]) -> list[Row]:
+def play(cell: KubeCell, others: Mapping[str, AnyPlayer], trace_dir: Path | None = None) -> list[Row]:
     """Every policy of a cell on the same calls; hashing is always there, since shares are of its time."""
-    workload = make_workload(cell.workload, "test", cell.seed, cell.scenario.cluster.nodes)
+    functions = FUNCTIONS
+    if cell.workload == trace.NAME and trace_dir is not None:
+        traced = trace.read_functions(trace_dir)
+        functions, workload = traced.models, trace.hour(traced, cell.seed)
+    else:
+        workload = make_workload(cell.workload, "test", cell.seed, cell.scenario.cluster.nodes)
     played = {
-        name: play_kube(workload, player_of(name, others, cell.scenario.name), cell.scenario)
+        name: play_kube(workload, player_of(name, others, cell.scenario.name), cell.scenario, functions=functions)
         for name in dict.fromkeys(("hashing", *cell.policies))
     }
     hashing_s = float(played["hashing"].calls.completion_s.mean())
@@ -131,7 +168,7 @@ def _row(cell: KubeCell, policy: str, records: KubeRecords, hashing_s: float) ->
         "pct_of_hashing": round(100 * float(times.mean()) / hashing_s, 3),
         "cold_starts": int(records.calls.cold.sum()),
         "inflight_lower_share": None,
-        "jain_fairness": round(jain(list(stretch(records.calls).values())), 4),
+        "jain_fairness": None if cell.workload == trace.NAME else round(jain(list(stretch(records.calls).values())), 4),
         "fullest_share": round(fullest_share(records.calls, nodes), 4),
         "held_share": round(float(held.mean()), 4),
         "longest_hold_s": round(float(records.held_s.max()), 3),
@@ -179,11 +216,20 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
                     line = {
                         "scenario": world[0],
                         "history": world[1],
-                        "workload": "M1-M10",
+                        "workload": trace.NAME if world[0] == TRACED_WORLD else "M1-M10",
                         "policy": policy,
                         "metric": f"{label} over {other}",
                     }
                     result.append(line | interval(table.ratio(world, policy, other)).as_json(4))
+            if table.has(world, NETWORK) and table.has(world, DEFAULT):
+                line = {
+                    "scenario": world[0],
+                    "history": world[1],
+                    "workload": "M1-M10",
+                    "policy": NETWORK,
+                    "metric": f"{label} over {DEFAULT}",
+                }
+                result.append(line | interval(table.ratio(world, NETWORK, DEFAULT)).as_json(4))
     return result
 
 
@@ -205,7 +251,16 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             clear += over.mean < _CLEARLY
     if any(mean.has(world, _STRONGEST) for world in judged):
         result.append(Claim(f"worlds-clearly-ahead-of-{_STRONGEST}", clear, _CLEAR_WORLDS, ">="))
-    return [*result, *_profile_claims(mean)]
+    return [*result, *_network_claims(mean), *_profile_claims(mean)]
+
+
+def _network_claims(mean: _Table) -> list[Claim]:
+    """The network is clearly ahead of the estimator in some worlds, and behind it in none."""
+    worlds = [(scenario.name, "none") for scenario in JUDGED if mean.has((scenario.name, "none"), NETWORK)]
+    highs = {world[0]: _high(interval(mean.ratio(world, NETWORK, DEFAULT))) for world in worlds if mean.has(world, DEFAULT)}
+    found = [Claim(f"{name}-{NETWORK}-over-{DEFAULT}-ci95-high", high, _NETWORK_LOSS, "<=") for name, high in highs.items()]
+    ahead = float(sum(high < 1.0 for high in highs.values()))
+    return [*found, *([Claim(f"worlds-{NETWORK}-ahead-of-{DEFAULT}", ahead, _NETWORK_WORLDS, ">=")] if found else [])]
 
 
 def _profile_claims(mean: _Table) -> list[Claim]:
@@ -229,7 +284,8 @@ def _high(found: Interval) -> float:
 def table(summary: Sequence[Row]) -> list[Row]:
     """Worlds by policies, mean completion over warm-first's, with the default's p99 and its lead over rule-6."""
     found = {(r["scenario"], r["history"], r["metric"], r["policy"]): r for r in summary if "history" in r}
-    worlds = dict.fromkeys((scenario, history) for scenario, history, _, _ in found)
+    elsewhere = (BLIND_WORLD, TRACED_WORLD)
+    worlds = dict.fromkeys((scenario, history) for scenario, history, _, _ in found if scenario not in elsewhere)
     lines = []
     for scenario, history in worlds:
 
@@ -246,6 +302,36 @@ def table(summary: Sequence[Row]) -> list[Row]:
                 "`faasrank`": of("faasrank", f"mean over {BASE}"),
                 "`estimator`, p99": of(DEFAULT, f"p99 over {BASE}"),
                 "`estimator` ÷ `rule-6`": of(DEFAULT, f"mean over {_STRONGEST}"),
+                "`estimator-network` ÷ `estimator`": of(NETWORK, f"mean over {DEFAULT}"),
             }
         )
     return lines
+
+
+def of_one_world(rows: Sequence[Row], world: str) -> list[Row]:
+    """A line a policy and history of a world that has a table of its own: seconds, cold starts, who waited, and both over warm-first."""
+    own = [row for row in rows if is_kube(row) and row["scenario"] == world]
+    mean, p99 = _Table(own, "mean_s"), _Table(own, "p99_s")
+    lines = []
+    for found in mean.worlds():
+        for policy in mean.policies(found) if mean.has(found, BASE) else ():
+            mine = [row for row in own if (row["history"], row["policy"]) == (found[1], policy)]
+            over, tail = (interval(table.ratio(found, policy, BASE)) for table in (mean, p99))
+            lines.append(
+                {
+                    "policy": f"`{policy}`" + (", after a minute" if found[1] != "none" else ""),
+                    "mean s": f"{np.mean([row['mean_s'] for row in mine]):.3f}",
+                    "p99 s": f"{np.mean([row['p99_s'] for row in mine]):.2f}",
+                    "cold starts": f"{np.mean([row['cold_starts'] / row['calls'] for row in mine]):.1%}",
+                    "waited": f"{np.mean([row['held_share'] for row in mine]):.1%}",
+                    "mean ÷ `warm-first`": _with_interval(over),
+                    "p99 ÷ `warm-first`": _with_interval(tail),
+                    "seeds": len({row["seed"] for row in mine}),
+                }
+            )
+    return lines
+
+
+def _with_interval(found: Interval) -> str:
+    shown = found.as_json(3)  # of a single seed there is none
+    return f"{found.mean:.3f}" if shown["ci95_low"] is None else f"{found.mean:.3f} ({shown['ci95_low']:.3f}–{shown['ci95_high']:.3f})"

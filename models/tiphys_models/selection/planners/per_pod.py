@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tiphys_models.artifacts.files import card_of
 from tiphys_models.base.facts import NodeFacts, PodFacts
 from tiphys_models.placement.candidates import PlacementRequest
 from tiphys_models.placement.protocol import PlacementPolicy
 from tiphys_models.placement.rank import order, tie_breakers
 from tiphys_models.placement.registry import REGISTRY as PLACEMENT
-from tiphys_models.placement.registry import is_learned, make_policy
+from tiphys_models.placement.registry import shipped_policy
 from tiphys_models.placement.schema import NODE_READINGS
-from tiphys_models.placement.score_network import load_network
 from tiphys_models.placement.state import PlacementState
 from tiphys_models.selection.cloud.state import UNPLACED, CloudState, Plan
 from tiphys_models.selection.cloud.tasks import Tasks
@@ -62,7 +60,7 @@ def make_candidate(name: str) -> Planner:
     """A planner, or a placement policy as one; learned ones with their shipped weights."""
     if PLACEMENT.entry(name) is None:
         return make_planner(name)
-    return PerPod(make_policy(name, load_network(card_of(name)) if is_learned(name) else None))
+    return PerPod(shipped_policy(name))
 
 
 def known_candidates() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
 from tiphys_models.lab.compiled import compiled
 from tiphys_models.placement import learned_profiles
-from tiphys_models.placement.learned_profiles import CORES_USED, WIDTH
+from tiphys_models.placement.learned_profiles import CORES_USED, ENDED, WIDTH
 
 LISTED = 64
 """Most idle instances that are listed of one node."""
@@ -21,6 +21,7 @@ CHANGES = 256
 
 _learn = compiled(learned_profiles.learn)
 _learn_node = compiled(learned_profiles.learn_node)
+_differences = compiled(learned_profiles.differences)
 _speeds = compiled(learned_profiles.speeds)
 _believe = compiled(learned_profiles.believe)
 
@@ -49,6 +50,8 @@ class Belief(NamedTuple):
     prior_calls: FloatArray
     believed: FloatArray
     """[F, 4]: what follows from both."""
+    measured: FloatArray
+    """[F]: ended calls whose processor time was seen."""
     cold: BoolArray
     """[K]: whether each call was placed where no idle instance was listed."""
     node_rows: FloatArray
@@ -58,13 +61,16 @@ class Belief(NamedTuple):
     """[K]: when each call was first told "not yet"; NaN never."""
 
 
-def new_belief(nodes: int, calls: int, prior: FloatArray, prior_calls: FloatArray, learned: FloatArray | None = None) -> Belief:
-    """An empty cluster, known to be empty; `learned` is what was learned before."""
+def new_belief(
+    nodes: int, calls: int, prior: FloatArray, prior_calls: FloatArray, learned: FloatArray | None = None, *, measured: bool = True
+) -> Belief:
+    """An empty cluster, known to be empty; `learned` is what was learned before, with processor time seen if it was `measured`."""
     functions = len(prior)
     belief = Belief(
         np.zeros(nodes, np.int64), np.zeros((nodes, LISTED), np.int64), np.zeros((nodes, LISTED)), np.zeros(nodes), np.full(nodes, -np.inf),
         np.zeros(nodes, np.int64), np.zeros((nodes, CHANGES)), np.zeros((nodes, CHANGES), np.int64), np.zeros((nodes, CHANGES), np.int64),
         np.zeros((functions, WIDTH)) if learned is None else learned.copy(), prior, prior_calls, np.zeros((functions, 4)),
+        np.zeros(functions) if learned is None or not measured else learned[:, ENDED].copy(),
         np.zeros(calls, np.bool_), learned_profiles.new_node_rows(nodes), np.ones(nodes), np.full(calls, np.nan),
     )  # fmt: skip
     for f in range(functions):
@@ -179,9 +185,10 @@ def learn_call(b: Belief, n: int, f: int, cold: bool, start_s: float, run_s: flo
     """A call of f has ended; `seen` says whether anybody has measured its processor time."""
     speed = b.speed[n]
     if seen:
+        b.measured[f] += 1.0
         _learn_node(b.node_rows[n], b.learned[f], b.believed[f], cold, work_core_s)
         _learn(b.learned[f], b.believed[f], cold, start_s * speed, run_s * speed, work_core_s * speed)
-        b.speed[:] = _speeds(b.node_rows, b.learned)
+        b.speed[:] = _speeds(b.node_rows, _differences(b.node_rows, b.learned))
     else:
         _learn(b.learned[f], b.believed[f], cold, start_s, 0.0, run_s * b.believed[f, CORES_USED])
     b.believed[f] = _believe(b.learned[f], b.prior[f], b.prior_calls[f])

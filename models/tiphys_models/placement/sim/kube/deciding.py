@@ -8,8 +8,10 @@ import numpy as np
 
 from tiphys_models.base.arrays import FloatArray, HashArray, IntArray
 from tiphys_models.lab.compiled import compiled
-from tiphys_models.placement import estimator, learned_profiles, waiting
+from tiphys_models.placement import estimator, learned_profiles, residual, waiting
 from tiphys_models.placement.learned_profiles import ENDED, ENOUGH
+from tiphys_models.placement.patient import WAITS_WEIGHTS
+from tiphys_models.placement.residual import MOST_ADDED, MOST_TRUST, NODE_INPUTS, WAIT_INPUTS
 from tiphys_models.placement.sim import decide
 from tiphys_models.placement.sim.cluster import SimulatedCluster, SimulatedFleet
 from tiphys_models.placement.sim.decide import CompiledRule, choose, encode_seen, fallback_scores, falls_back, judge, rule_scores
@@ -17,7 +19,7 @@ from tiphys_models.placement.sim.kube.belief import Belief, is_listed
 from tiphys_models.placement.sim.observe import NodeSamples
 from tiphys_models.placement.waiting import SURE
 
-KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, LINEAR, LINEAR_WAITS, ESTIMATOR = range(100, 107)
+KUBE_DEFAULT, MOST_ALLOCATED, BOOKS, WAITS, LINEAR, LINEAR_WAITS, ESTIMATOR, ESTIMATOR_NETWORK = range(100, 108)
 _POD_MILLI = 100.0
 """What kube-scheduler's scores take for a pod that asks for no processor."""
 NOT_YET, NOWHERE = -1, -2
@@ -28,7 +30,12 @@ _placement_costs = compiled(estimator.placement_costs)
 _saved_by_warmth = compiled(learned_profiles.saved_by_warmth)
 _awaited_s = compiled(waiting.awaited_s)
 _least_share_left = compiled(learned_profiles.least_share_left)
+_forward = compiled(residual.forward)
+_node_inputs = compiled(residual.node_inputs)
+_wait_inputs = compiled(residual.wait_inputs)
+_bounded = compiled(residual.bounded)
 _warm_first = decide._warm_first
+_NODE, _WAIT = len(NODE_INPUTS), len(WAIT_INPUTS)
 
 
 class KubeRule(NamedTuple):
@@ -37,7 +44,7 @@ class KubeRule(NamedTuple):
     kind: int
     epsilon: float
     weights: FloatArray
-    """Of LINEAR: six. Of WAITS: two. Of LINEAR_WAITS: four and two."""
+    """Of LINEAR: six. Of WAITS: two. Of LINEAR_WAITS: four and two. Of ESTIMATOR_NETWORK: both heads, one after the other."""
     longest_s: float
     """How long a call is held at the most."""
     guarded: bool
@@ -111,6 +118,78 @@ def outlook(
 
 
 @compiled
+def head_at(weights: FloatArray, at: int, inputs: int, units: int, rows: FloatArray) -> FloatArray:
+    """What the head says whose numbers begin there: the straight way, the hidden layer, its bias, the way out."""
+    hidden = at + inputs
+    bias = hidden + inputs * units
+    return _forward(
+        rows, weights[at:hidden], weights[hidden:bias].copy().reshape(inputs, units), weights[bias : bias + units],
+        weights[bias + units : bias + 2 * units],
+    )  # fmt: skip
+
+
+@compiled
+def units_of(weights: FloatArray) -> int:
+    """How many hidden units each of the two heads has."""
+    return (len(weights) - _NODE - _WAIT) // (_NODE + _WAIT + 4)
+
+
+@compiled
+def own_runs(b: Belief, rows: IntArray, warm: FloatArray, f: int) -> FloatArray:
+    """Seconds that function f runs on each candidate if nothing crowds it."""
+    runs: FloatArray = np.where(warm > 0, b.believed[f, 1], b.believed[f, 2]) / b.believed[f, 3] / b.speed[rows]
+    return runs
+
+
+@compiled
+def memory_shares(c: SimulatedCluster, seen: NodeSamples, b: Belief, rows: IntArray) -> FloatArray:
+    """[2, candidates]: memory of open calls and idle instances over the node's, and of open calls alone."""
+    shares = np.empty((2, len(rows)))
+    for i in range(len(rows)):
+        n = rows[i]
+        shares[0, i] = (seen.inflight_memory[n] + b.idle_bytes[n]) / c.nodes[n].capacity
+        shares[1, i] = seen.inflight_memory[n] / c.nodes[n].capacity
+    return shares
+
+
+@compiled
+def mended_scores(c: SimulatedCluster, seen: NodeSamples, b: Belief, rule: KubeRule, rows: IntArray, o: Outlook, f: int) -> FloatArray:
+    """The estimator's scores, mended by the network."""
+    saved = _saved_by_warmth(b.believed[f])
+    shares = memory_shares(c, seen, b, rows)
+    cores = c.nodes.cores[: len(c.nodes) - 1][rows]
+    inputs = _node_inputs(o.costs, own_runs(b, rows, o.warm, f), o.warm, o.work_left, o.same / cores, shares[0], shares[1], saved)
+    added = _bounded(head_at(rule.weights, 0, _NODE, units_of(rule.weights), inputs), MOST_ADDED)
+    scores: FloatArray = -(o.costs.sum(axis=1) + saved * added)
+    return scores
+
+
+@compiled
+def trust(
+    c: SimulatedCluster,
+    seen: NodeSamples,
+    b: Belief,
+    rule: KubeRule,
+    rows: IntArray,
+    o: Outlook,
+    f: int,
+    best: int,
+    gain: float,
+    before: int,
+) -> float:
+    """What the network multiplies trust in waiting by."""
+    units = units_of(rule.weights)
+    profile = b.believed[f]
+    run = own_runs(b, rows, o.warm, f)[best]
+    filled = memory_shares(c, seen, b, rows)[0].mean()
+    awaited = _awaited_s(o.same_rests_s, before)
+    saved = _saved_by_warmth(profile)
+    inputs = _wait_inputs(o.costs[best], run, filled, saved, profile[1] / profile[3], awaited, gain, before, len(o.same_rests_s))
+    said = head_at(rule.weights, _NODE * (1 + units) + 2 * units, _WAIT, units, inputs)
+    return float(np.exp(_bounded(said, MOST_TRUST)[0]))
+
+
+@compiled
 def kube_scores(c: SimulatedCluster, g: SimulatedFleet, seen: NodeSamples, rule: KubeRule, rows: IntArray, f: int) -> FloatArray:
     """Scores of kube-scheduler's LeastAllocated with BalancedAllocation, or of MostAllocated alone."""
     scores = np.empty(len(rows))
@@ -160,13 +239,26 @@ def decide_one(
     least = rule.least_share if rule.least_share >= 0 else _least_share_left(b.learned)
     o = outlook(c, g, seen, b, rows, place, f, t, least)
     saved = _saved_by_warmth(b.believed[f])
-    by_books = rule.kind in (BOOKS, WAITS) or (rule.guarded and b.prior_calls[f] < 1.0 and b.learned[f, ENDED] < ENOUGH)
+    undeclared = rule.guarded and b.prior_calls[f] < 1.0
+    unknown = undeclared and b.learned[f, ENDED] < ENOUGH
+    blind = rule.kind in (ESTIMATOR, ESTIMATOR_NETWORK) and undeclared and not unknown and b.measured[f] < ENOUGH
+    by_books = rule.kind in (BOOKS, WAITS) or unknown or blind
     if by_books:
         scores = _warm_first(o.warm, np.zeros(count, np.bool_), seen.inflight[rows], c.nodes.cores[:nodes][rows])
         epsilon = decide.FALLBACK_EPSILON
-        bar = -np.inf if rule.kind == BOOKS else (rule.weights[0] * saved + rule.weights[1] if rule.kind == WAITS else saved)
+        if rule.kind == BOOKS:
+            bar = -np.inf
+        elif rule.kind == WAITS:
+            bar = rule.weights[0] * saved + rule.weights[1]
+        elif blind:
+            bar = WAITS_WEIGHTS[0] * saved + WAITS_WEIGHTS[1]
+        else:
+            bar = saved
     elif rule.kind == ESTIMATOR:
         scores = -o.costs.sum(axis=1)
+        bar = SURE * (-scores.max() - b.believed[f, 1] / b.believed[f, 3])
+    elif rule.kind == ESTIMATOR_NETWORK:
+        scores = mended_scores(c, seen, b, rule, rows, o, f)
         bar = SURE * (-scores.max() - b.believed[f, 1] / b.believed[f, 3])
     else:
         run = np.where(o.warm > 0, b.believed[f, 1], b.believed[f, 2]) / b.believed[f, 3]
@@ -181,6 +273,8 @@ def decide_one(
             scores = saved * o.warm + w[0] * o.work_left + w[1] * crowd + w[2] * lost + w[3] * o.same
             bar = w[4] * saved + w[5]
     best = choose(scores, name_hash[rows], uid_hash[k], epsilon)
+    if rule.kind == ESTIMATOR_NETWORK and not by_books and bar > 0 and o.warm[best] == 0 and len(o.same_rests_s) > before:
+        bar *= trust(c, seen, b, rule, rows, o, f, best, bar / SURE, before)
     held = not np.isnan(b.held_s[k])
     if o.warm[best] == 0 and bar > 0 and (not held or t - b.held_s[k] < rule.longest_s) and _awaited_s(o.same_rests_s, before) < bar:
         return NOT_YET

@@ -13,6 +13,7 @@ from tiphys_models.placement.patient import EPSILON, RULE_6_WEIGHTS, WAITS_WEIGH
 from tiphys_models.placement.rules import WarmFirst
 from tiphys_models.placement.sim.cluster import SimulatedFleet, new_cluster
 from tiphys_models.placement.sim.episode import CallRecords, Player, compile_rule, name_hashes, records_of
+from tiphys_models.placement.sim.functions import FUNCTIONS, FunctionModel
 from tiphys_models.placement.sim.kube import deciding
 from tiphys_models.placement.sim.kube.belief import Belief, new_belief
 from tiphys_models.placement.sim.kube.deciding import KubeRule
@@ -42,6 +43,10 @@ BOOKS = KubePlayer("warm-first-books", deciding.BOOKS)
 WAITS = KubePlayer("warm-first-waits", deciding.WAITS, WAITS_WEIGHTS)
 RULE_6 = KubePlayer("rule-6", deciding.LINEAR_WAITS, RULE_6_WEIGHTS)
 ESTIMATOR = KubePlayer("estimator", deciding.ESTIMATOR)
+ESTIMATOR_NETWORK = KubePlayer("estimator-network", deciding.ESTIMATOR_NETWORK)
+"""Without weights: what they are is up to whoever plays."""
+UNGUARDED = KubePlayer("estimator-unguarded", deciding.ESTIMATOR, guarded=False)
+"""The estimator that trusts what it has learned from the first call on, whatever it could not see."""
 AnyPlayer = Player | KubePlayer
 
 
@@ -68,24 +73,33 @@ def compile_kube(player: AnyPlayer, workload: CallWorkload, nodes: int) -> KubeR
     return KubeRule(scraped.kind, scraped.epsilon, np.zeros(0), 0.0, False, -1.0, scraped)
 
 
-def priors(scenario: KubeScenario, workload: CallWorkload, fleet: SimulatedFleet) -> tuple[FloatArray, FloatArray]:
+def priors(
+    scenario: KubeScenario, workload: CallWorkload, fleet: SimulatedFleet, functions: tuple[FunctionModel, ...] = FUNCTIONS
+) -> tuple[FloatArray, FloatArray]:
     """What is declared of each function, or usual where nothing is, and how many calls that is worth."""
     records = fleet.functions
     truth = np.stack([records["init_s"], records["warm_work"], records["cold_work"], records["parallelism"]], axis=1).astype(np.float64)
-    known = profiled_functions(replace(scenario.cluster, profiled=scenario.declared), workload)
+    known = profiled_functions(replace(scenario.cluster, profiled=scenario.declared), workload, functions)
     told = np.where(known[:, None], declared_wrongly(truth, scenario, workload), np.nan)
     usual = filled(told)[-1] if known.any() else np.array(NOTHING_KNOWN)
     return np.where(known[:, None], told, usual), np.where(known, DECLARED_CALLS, TYPICAL_CALLS)
 
 
-def play_kube(workload: CallWorkload, player: AnyPlayer, scenario: KubeScenario, *, learned: FloatArray | None = None) -> KubeRecords:
+def play_kube(
+    workload: CallWorkload,
+    player: AnyPlayer,
+    scenario: KubeScenario,
+    *,
+    learned: FloatArray | None = None,
+    functions: tuple[FunctionModel, ...] = FUNCTIONS,
+) -> KubeRecords:
     """The workload through the policy."""
     if scenario.history and learned is None:
         before = make_workload(workload.name, workload.split, workload.seed + 500_000, scenario.cluster.nodes)  # type: ignore[arg-type]
         learned = play_kube(before, player, replace(scenario, history=False)).learned
     workload = varied(workload, scenario.variation)
     cluster_of = scenario.cluster
-    fleet = make_fleet(replace(cluster_of, profiled=scenario.declared), workload)._replace(
+    fleet = make_fleet(replace(cluster_of, profiled=scenario.declared), workload, functions)._replace(
         image_mib=scenario.image_mib, pull_mib_per_s=scenario.pull_mib_per_s, images_kept_mib=scenario.images_kept_mib
     )
     calls, nodes = len(workload), cluster_of.nodes
@@ -94,8 +108,8 @@ def play_kube(workload: CallWorkload, player: AnyPlayer, scenario: KubeScenario,
     )
     cluster.nodes["speed"][:-1] = scenario.speeds()
     seen = new_seen(nodes, len(fleet.functions), calls, cluster_of.period_s, cluster_of.delay_s)
-    prior, prior_calls = priors(scenario, workload, fleet)
-    belief = new_belief(nodes, calls, prior, prior_calls, learned)
+    prior, prior_calls = priors(scenario, workload, fleet, functions)
+    belief = new_belief(nodes, calls, prior, prior_calls, learned, measured=scenario.core_seconds)
     placed_s = np.full(calls, np.nan)
     run_pods(
         cluster, fleet, seen, belief, compile_kube(player, workload, nodes), Clock(cluster_of.period_s, cluster_of.delay_s, LOOK_AGAIN_S),

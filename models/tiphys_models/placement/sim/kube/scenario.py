@@ -85,6 +85,11 @@ PROFILED: tuple[KubeScenario, ...] = (
 )
 """Worlds whose functions are declared in part, or wrongly; each also with a minute of history."""
 
+BLIND = _world("k8s-cpu-unseen", declared=0.0, core_seconds=False)
+"""Nobody declares anything, and nobody sees the processor time of a call."""
+TRACED = _world("k8s-azure", FaasScenario(period_s=5.0), declared=0.0)
+"""The world of `trace`: nobody declares anything, nodes are read every five seconds, and an hour is there to learn in."""
+
 
 def with_history(scenario: KubeScenario) -> KubeScenario:
     """The same world after a minute of the same functions."""

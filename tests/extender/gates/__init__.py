@@ -1,0 +1,1 @@
+"""Pods that may wait: who is held, and when they are let go."""
