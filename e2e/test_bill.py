@@ -26,7 +26,7 @@ def test_a_node_is_opened_for_a_pod_and_closed_after_its_end() -> None:
         watcher = Watcher(running.cluster.api, lambda life: lost.append(life.name))
         running.open_pool()
         job = BatchPod("b0", "app", 0.0, 30.0, 600.0, 1000, 1024)
-        running.cluster.api.create(PODS, batch_pod(job, 0, {"karpenter.sh/do-not-disrupt": "true"}))
+        running.cluster.api.create(PODS, batch_pod(job, 0, running.world.factor, {"karpenter.sh/do-not-disrupt": "true"}))
         end_s = time.monotonic() + DEADLINE_S
         while not any(claim.end_s < end_s + DEADLINE_S for claim in watcher.books.claims.values()) and time.monotonic() < end_s:
             time.sleep(0.2)

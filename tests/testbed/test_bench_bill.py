@@ -21,9 +21,9 @@ from tiphys_testbed.bench.bill_trace import BatchPod, Service, Trace, bound_usd,
 from tiphys_testbed.bench.bill_watch import CLAIMS, PODS, Watcher
 from tiphys_testbed.bench.bill_worlds import (
     BAR,
-    FACTOR,
     KIND_LABEL,
     LANES,
+    REGULAR_WORLDS,
     TRACE_LABEL,
     WORLDS,
     Lane,
@@ -31,8 +31,10 @@ from tiphys_testbed.bench.bill_worlds import (
     node_pool,
     scheduler_config,
 )
+from tiphys_testbed.tools.substitutions import MODEL_TIME
 
 HOUR_S = 3600.0
+FACTOR = float(MODEL_TIME)
 KEY = RunKey("h", 0, BAR, 0, "abc")
 
 
@@ -134,7 +136,7 @@ def test_a_pod_without_a_node_makes_a_run_void_unless_it_came_at_the_very_end() 
 
 def test_books_are_carried_over_into_model_time() -> None:
     books = Books({"a": ClaimLife("a", 99.0, 101.0)}, {"p": life("p", created_s=100.0, bound_s=102.0)})
-    found = shifted(books, 100.0)
+    found = shifted(books, 100.0, FACTOR)
     assert (found.claims["a"].begin_s, found.claims["a"].end_s) == (-FACTOR, FACTOR)
     assert (found.pods["p"].bound_s, found.pods["p"].ended_s) == (2 * FACTOR, math.inf)
 
@@ -154,7 +156,7 @@ class QuietApi:
 
 
 def seen_pod(phase: str = "Pending", node: str = "", conditions: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
-    body = batch_pod(job(), 0, {})
+    body = batch_pod(job(), 0, FACTOR, {})
     body["metadata"] |= metadata
     body["spec"]["nodeName"] = node
     return body | {"status": {"phase": phase, "conditions": [{"type": kind, "status": "True"} for kind in conditions]}}
@@ -200,8 +202,15 @@ def test_a_claim_lives_from_its_first_event_to_its_last_at_the_price_on_its_labe
 def test_every_time_of_a_world_is_whole_seconds_of_the_wall_clock() -> None:
     for world in WORLDS.values():
         made = {thing["kind"]: thing["spec"] for thing in node_pool(world)}
-        assert made["NodePool"]["disruption"]["consolidateAfter"] == f"{world.consolidate_after_s / FACTOR:g}s"
-        assert made["KWOKNodeClass"]["nodeRegistrationDelay"] == f"{world.registration_s / FACTOR:g}s"
+        assert made["NodePool"]["disruption"]["consolidateAfter"] == f"{world.consolidate_after_s / world.factor:g}s"
+        assert made["KWOKNodeClass"]["nodeRegistrationDelay"] == f"{world.registration_s / world.factor:g}s"
+
+
+def test_in_real_time_karpenter_is_the_one_that_everybody_builds_and_gathers_pods_as_long_as_it_does_by_itself() -> None:
+    world = WORLDS["real-time"]
+    assert (world.program, world.factor, world.wall(60.0)) == ("karpenter-kwok", 1, "60s")
+    assert world.karpenter_settings == {"BATCH_IDLE_DURATION": "1s", "BATCH_MAX_DURATION": "10s"}
+    assert "real-time" not in REGULAR_WORLDS
 
 
 def test_the_bar_is_the_stock_profile_with_that_strategy_and_our_lanes_ask_the_extender(tmp_path: Path) -> None:
@@ -221,7 +230,7 @@ def test_protection_is_the_worlds_until_enough_pods_of_the_application_have_ende
 
 
 def test_a_batch_pod_runs_for_a_fifteenth_of_its_time() -> None:
-    made = batch_pod(job(run_s=600.0), 2, {"a": "b"})
+    made = batch_pod(job(run_s=600.0), 2, FACTOR, {"a": "b"})
     assert made["metadata"]["name"] == "b0-2"
     assert made["metadata"]["annotations"] == {"tiphys.io/simulated-run-time": "40.000s", "a": "b"}
     assert (made["metadata"]["labels"][KIND_LABEL], made["metadata"]["labels"][TRACE_LABEL]) == ("batch", "b0")
@@ -345,7 +354,7 @@ def some_node(name: str = "n0", cpu: str = "2", *, taints: tuple[str, ...] = (),
 
 
 def wanting(name: str) -> dict[str, Any]:
-    return batch_pod(replace(job(), name=name), 0, {})
+    return batch_pod(replace(job(), name=name), 0, FACTOR, {})
 
 
 def test_room_that_was_taken_is_not_given_twice_and_comes_back_with_the_pods_end() -> None:

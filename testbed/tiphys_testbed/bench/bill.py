@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -26,7 +26,7 @@ from tiphys_testbed.bench.bill_probe import choices_digest
 from tiphys_testbed.bench.bill_results import claims, summarise
 from tiphys_testbed.bench.bill_run import measure
 from tiphys_testbed.bench.bill_trace import Trace, make_trace
-from tiphys_testbed.bench.bill_worlds import FACTOR, LANES, WORLDS, Lane, node_pool, plays
+from tiphys_testbed.bench.bill_worlds import LANES, REGULAR_WORLDS, WORLDS, Lane, node_pool, plays
 from tiphys_testbed.tools.programs import KARPENTER_MODEL_TIME
 from tiphys_testbed.tools.toolbox import Toolbox
 
@@ -45,7 +45,7 @@ class BillPlan:
     """What is played."""
 
     seeds: tuple[int, ...]
-    worlds: tuple[str, ...] = tuple(WORLDS)
+    worlds: tuple[str, ...] = REGULAR_WORLDS
     lanes: tuple[str, ...] = tuple(LANES)
     planes: int = 2
     """How many runs at a time."""
@@ -80,8 +80,7 @@ def digest_of(programs: str, trace: Trace, world: str, lane: Lane) -> str:
         trace.digest,
         asdict(WORLDS[world]),
         asdict(lane),
-        FACTOR,
-        dict(KARPENTER_SETTINGS),
+        {**KARPENTER_SETTINGS, **WORLDS[world].karpenter_settings},
         node_pool(WORLDS[world]),
         own,
     ]
@@ -92,10 +91,10 @@ def run(plan: BillPlan, journal: Journal, tell: Callable[[str], None]) -> Result
     """Play what the journal does not have. A run that stays void is left out, and its pair with it."""
     began_s = time.monotonic()
     toolbox = Toolbox()
-    programs = programs_digest(toolbox)
+    programs = {world: programs_digest(toolbox, WORLDS[world]) for world in plan.worlds}
     traces = {seed: plan.trace(seed) for seed in plan.seeds}
     keys = {
-        (world, seed, lane, repetition): RunKey(world, seed, lane, repetition, digest_of(programs, traces[seed], world, LANES[lane]))
+        (world, seed, lane, repetition): RunKey(world, seed, lane, repetition, digest_of(programs[world], traces[seed], world, LANES[lane]))
         for world, seed, lane, repetition in order(plan)
     }
     missing = [key for key in keys.values() if journal.done(key) is None]
@@ -111,14 +110,14 @@ def run(plan: BillPlan, journal: Journal, tell: Callable[[str], None]) -> Result
     )
 
 
-def inputs(plan: BillPlan, toolbox: Toolbox, programs: str) -> dict[str, Any]:
+def inputs(plan: BillPlan, toolbox: Toolbox, programs: Mapping[str, str]) -> dict[str, Any]:
     """What was played on, and by which times everything was divided."""
     one = plan.trace(plan.seeds[0])
     return {
         "karpenter": toolbox.program(KARPENTER_MODEL_TIME).module.version,
         "kubernetes": toolbox.program("kube-apiserver").module.version,
-        "programs": programs[:16],
-        "model_time_factor": FACTOR,
+        "programs": {world: digest[:16] for world, digest in programs.items()},
+        "model_time_factor": {name: WORLDS[name].factor for name in plan.worlds},
         "divided": [f"{piece.file}: {piece.now}" for piece in toolbox.program(KARPENTER_MODEL_TIME).module.substitutions]
         + ["extender: reservations, bins of lifetimes, their refreshing, half-life and foresight"],
         "waits": "behind the scheduling gate, opened by the benchmark's driver",

@@ -16,18 +16,18 @@ import yaml
 from tiphys_cli.kube.errors import ClusterError
 from tiphys_models.api.crd import render
 from tiphys_models.api.resources import RESOURCES
-from tiphys_testbed.bench.bill_worlds import FACTOR, NAMESPACE, Lane, World, node_pool, scheduler_config, scheduling_policy
+from tiphys_testbed.bench.bill_worlds import NAMESPACE, Lane, World, node_pool, scheduler_config, scheduling_policy
 from tiphys_testbed.bench.service import Extender, ExtenderOptions
 from tiphys_testbed.cluster.local import LocalCluster
 from tiphys_testbed.cluster.options import LocalOptions, SchedulerOptions
 from tiphys_testbed.cluster.ports import free_ports
 from tiphys_testbed.cluster.processes import RANK_CLIENT, Process, ProcessTable
 from tiphys_testbed.cluster.readiness import until_served, wait_healthy
-from tiphys_testbed.tools.programs import CONTROL_PLANE, KARPENTER_MODEL_TIME
+from tiphys_testbed.tools.programs import CONTROL_PLANE
 from tiphys_testbed.tools.sources import module_source
 from tiphys_testbed.tools.toolbox import Toolbox
 
-PROGRAMS = (*CONTROL_PLANE, "etcd", "kwok", KARPENTER_MODEL_TIME)
+PROGRAMS = (*CONTROL_PLANE, "etcd", "kwok")
 CRDS = (
     "pkg/apis/crds/karpenter.sh_nodepools.yaml",
     "pkg/apis/crds/karpenter.sh_nodeclaims.yaml",
@@ -39,8 +39,6 @@ KARPENTER_SETTINGS: Mapping[str, str] = {
     "DISABLE_LEADER_ELECTION": "true",
     "LOG_LEVEL": "info",
     "CPU_REQUESTS": "1000",
-    "BATCH_IDLE_DURATION": "100ms",
-    "BATCH_MAX_DURATION": "1s",
 }
 
 
@@ -64,9 +62,9 @@ class Plane:
         return [process.name for process in self.cluster.processes.all() if not process.alive()]
 
 
-def programs_digest(toolbox: Toolbox) -> str:
+def programs_digest(toolbox: Toolbox, world: World) -> str:
     """sha256 of the programs' places in the cache, whose names hold all that decides the binaries."""
-    return sha256("/".join(toolbox.path(name).parent.name for name in PROGRAMS).encode()).hexdigest()
+    return sha256("/".join(toolbox.path(name).parent.name for name in (*PROGRAMS, world.program)).encode()).hexdigest()
 
 
 @contextmanager
@@ -77,14 +75,14 @@ def plane(name: str, world: World, lane: Lane, toolbox: Toolbox) -> Iterator[Pla
     with LocalCluster(options, toolbox) as cluster:
         for resource in RESOURCES:
             _create_crd(cluster, yaml.safe_load(render(of=resource)))
-        source = module_source(toolbox, KARPENTER_MODEL_TIME)
+        source = module_source(toolbox, world.program)
         for file in CRDS:
             _create_crd(cluster, yaml.safe_load((source / file).read_text(encoding="utf-8")))
         cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        extender = _extender(cluster, lane) if lane.policy else None
+        extender = _extender(cluster, world) if lane.policy else None
         config = scheduler_config(lane, options.run_dir / "scheduler.kubeconfig", extender.url if extender is not None else None)
         cluster.start_scheduler(SchedulerOptions(config_text=config))
-        karpenter = _karpenter(cluster)
+        karpenter = _karpenter(cluster, world)
         if extender is not None:
             path = f"/apis/tiphys.io/v1alpha1/namespaces/{NAMESPACE}/schedulingpolicies"
             _created(cluster, path, scheduling_policy(lane.policy))
@@ -101,29 +99,30 @@ def _created(cluster: LocalCluster, path: str, body: dict[str, Any]) -> None:
     until_served(lambda: cluster.api.create(path, body), f"{body['kind']} {body['metadata']['name']}", _READY_S)
 
 
-def _karpenter(cluster: LocalCluster) -> Process:
+def _karpenter(cluster: LocalCluster, world: World) -> Process:
     """Karpenter by its environment alone; it listens on all interfaces and cannot be told otherwise."""
     metrics, health = free_ports(2)
     environment = {
         **KARPENTER_SETTINGS,
+        **world.karpenter_settings,
         "KUBECONFIG": str(cluster.kubeconfig),
         "METRICS_PORT": str(metrics),
         "HEALTH_PROBE_PORT": str(health),
     }
     table = ProcessTable(cluster.processes.run_dir, environment)
-    program = str(cluster.toolbox.path(KARPENTER_MODEL_TIME))
+    program = str(cluster.toolbox.path(world.program))
     process = table.start("karpenter", [program], RANK_CLIENT, f"http://127.0.0.1:{health}")
     wait_healthy(process, "/readyz", None, _READY_S)
     return process
 
 
-def _extender(cluster: LocalCluster, lane: Lane) -> Extender:
+def _extender(cluster: LocalCluster, world: World) -> Extender:
     """Our extender as it ships, its times divided like Karpenter's."""
     options = ExtenderOptions(
         kubeconfig=cluster.kubeconfig,
-        settings={"RESERVATION_TTL_S": f"{_RESERVATION_S / FACTOR:.3f}"},
+        settings={"RESERVATION_TTL_S": f"{_RESERVATION_S / world.factor:.3f}"},
     )
-    extender = Extender.start(cluster.processes, options, hastened=FACTOR)
+    extender = Extender.start(cluster.processes, options, hastened=None if world.factor == 1 else float(world.factor))
     extender.wait_ready()
     return extender
 

@@ -20,13 +20,13 @@ from tiphys_testbed.bench.bill_gate import GATES, Room, Waiting, let_go
 from tiphys_testbed.bench.bill_plane import Plane
 from tiphys_testbed.bench.bill_trace import BatchPod, Trace, bound_usd
 from tiphys_testbed.bench.bill_watch import PODS, Watcher
-from tiphys_testbed.bench.bill_worlds import FACTOR, NAMESPACE, PROTECT, Lane, World, batch_pod, deployment
+from tiphys_testbed.bench.bill_worlds import NAMESPACE, PROTECT, Lane, World, batch_pod, deployment
 from tiphys_testbed.bench.service import ScrapedMetrics, cpu_s
 
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 LATE_S = 0.5
 """Seconds of the wall clock; a driver that was later than this has played another trace."""
-_SERVICES_DEADLINE_S = 90.0
+_SERVICES_DEADLINE_S = 240.0
 _CALM_S = 1.0
 _HANDS = 4
 _LOOK_AGAIN_S = 0.1
@@ -77,7 +77,7 @@ class Driver:
         self._wait_for_services(lambda life: True)
         self._plane.open_pool()
         self._wait_for_services(lambda life: life.ready_s < math.inf and life.ended_s == math.inf)
-        self.begin_s = time.monotonic() + self._trace.lead_s / FACTOR + _CALM_S
+        self.begin_s = time.monotonic() + self._trace.lead_s / self._world.factor + _CALM_S
         threads = [threading.Thread(target=work, daemon=True) for work in (self._repeat, self._open)]
         for thread in threads:
             thread.start()
@@ -85,11 +85,11 @@ class Driver:
         with ThreadPoolExecutor(_HANDS, thread_name_prefix="bill-hand") as hands:
             done = []
             for action in actions(self._trace):
-                due_s = self.begin_s + action.at_s / FACTOR
+                due_s = self.begin_s + action.at_s / self._world.factor
                 time.sleep(max(due_s - time.monotonic(), 0.0))
                 self.late_s = max(self.late_s, time.monotonic() - due_s)
                 done.append(hands.submit(self._act, action, due_s))
-            time.sleep(max(self.begin_s + self._trace.window_s / FACTOR - time.monotonic(), 0.0))
+            time.sleep(max(self.begin_s + self._trace.window_s / self._world.factor - time.monotonic(), 0.0))
             self.watcher.close()
         self._again.put(None)
         self._gone.set()
@@ -108,14 +108,14 @@ class Driver:
     def _create(self, pod: BatchPod, attempt: int) -> None:
         with self.watcher.lock:
             ended = [life for life in self.watcher.books.pods.values() if life.succeeded]
-        body = batch_pod(pod, attempt, marks(self._world, self._lane, self._run_times(pod, ended)))
+        body = batch_pod(pod, attempt, self._world.factor, marks(self._world, self._lane, self._run_times(pod, ended)))
         if self._room is None or self._room.take(body):
             self._api.create(PODS, body)
             return
         body["spec"]["schedulingGates"] = GATES
         made = self._api.create(PODS, body)
         with self._room.lock:
-            self._waiting.append(Waiting(made, time.monotonic() + self._lane.wait_s / FACTOR))
+            self._waiting.append(Waiting(made, time.monotonic() + self._lane.wait_s / self._world.factor))
 
     def _open(self) -> None:
         """Take the gate off those who have room now, or have waited for long enough."""
@@ -167,11 +167,11 @@ def marks(world: World, lane: Lane, run_times_s: list[float]) -> dict[str, str]:
     return found
 
 
-def shifted(books: Books, begin_s: float) -> Books:
+def shifted(books: Books, begin_s: float, factor: float) -> Books:
     """The same books in model time from the beginning of the bill."""
 
     def model(at_s: float) -> float:
-        return (at_s - begin_s) * FACTOR
+        return (at_s - begin_s) * factor
 
     claims = {name: replace(c, begin_s=model(c.begin_s), end_s=model(c.end_s)) for name, c in books.claims.items()}
     pods = {
@@ -186,7 +186,7 @@ def measure(plane: Plane, trace: Trace, world: World, lane: Lane) -> Row:
     began_s = time.monotonic()
     driver = Driver(plane, trace, world, lane)
     driver.play()
-    books = shifted(driver.watcher.books, driver.begin_s)
+    books = shifted(driver.watcher.books, driver.begin_s, world.factor)
     claims, pods = list(books.claims.values()), list(books.pods.values())
     problems = [*driver.watcher.troubles, *(f"{name} has ended" for name in plane.dead())]
     if driver.late_s > LATE_S:

@@ -13,13 +13,15 @@ from tiphys_models.placement.registry import PolicyName
 from tiphys_testbed.bench.bill_trace import BatchPod, Service
 from tiphys_testbed.cluster.nodes import KWOK_LABEL
 from tiphys_testbed.cluster.options import SchedulerOptions
+from tiphys_testbed.tools.programs import KARPENTER, KARPENTER_MODEL_TIME
 from tiphys_testbed.tools.substitutions import MODEL_TIME
 
 NAMESPACE, SCHEDULER = "bill", "tiphys"
 TRACE_LABEL, KIND_LABEL = "tiphys.io/bill-pod", "tiphys.io/bill-kind"
 RUN_TIME = "tiphys.io/simulated-run-time"
 PROTECT = "karpenter.sh/do-not-disrupt"
-FACTOR = float(MODEL_TIME)
+STOCK_BATCH: Mapping[str, str] = {"BATCH_IDLE_DURATION": "1s", "BATCH_MAX_DURATION": "10s"}
+"""Karpenter's own defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,32 @@ class World:
     """Whether batch pods carry do-not-disrupt."""
     consolidate_after_s: float
     registration_s: float = 45.0
+    factor: int = MODEL_TIME
+    """Seconds of model time in one of the wall clock; 1: Karpenter as it is built by everybody, with its own timers."""
+
+    def wall(self, model_s: float) -> str:
+        """A time of the model on the wall clock, in the whole seconds that Karpenter takes."""
+        return f"{round(model_s / self.factor)}s"
+
+    @property
+    def program(self) -> str:
+        """The Karpenter that its nodes are made by."""
+        return KARPENTER if self.factor == 1 else KARPENTER_MODEL_TIME
+
+    @property
+    def karpenter_settings(self) -> Mapping[str, str]:
+        """How long Karpenter gathers pods before it opens nodes for them."""
+        return STOCK_BATCH if self.factor == 1 else {"BATCH_IDLE_DURATION": "100ms", "BATCH_MAX_DURATION": "1s"}
 
 
 WORLDS: Mapping[str, World] = {
     "h": World(protected=True, consolidate_after_s=60.0),
     "e": World(protected=False, consolidate_after_s=300.0),
     "slow-births": World(protected=True, consolidate_after_s=60.0, registration_s=180.0),
+    "real-time": World(protected=True, consolidate_after_s=60.0, factor=1),
 }
+REGULAR_WORLDS = tuple(name for name, world in WORLDS.items() if world.factor == MODEL_TIME)
+"""What is played without being asked for by name: a run in real time takes three quarters of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +106,7 @@ def node_pool(world: World) -> list[dict[str, Any]]:
         "apiVersion": "karpenter.kwok.sh/v1alpha1",
         "kind": "KWOKNodeClass",
         "metadata": {"name": "default"},
-        "spec": {"nodeRegistrationDelay": wall(world.registration_s)},
+        "spec": {"nodeRegistrationDelay": world.wall(world.registration_s)},
     }
     wanted = {
         "kubernetes.io/arch": ["amd64"],
@@ -102,16 +123,11 @@ def node_pool(world: World) -> list[dict[str, Any]]:
         "limits": {"cpu": "400"},
         "disruption": {
             "consolidationPolicy": "WhenEmptyOrUnderutilized",
-            "consolidateAfter": wall(world.consolidate_after_s),
+            "consolidateAfter": world.wall(world.consolidate_after_s),
             "budgets": [{"nodes": "100%"}],  # the default of 10 % is one node at a time in a world of ten
         },
     }
     return [node_class, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": spec}]
-
-
-def wall(model_s: float) -> str:
-    """A time of the model on the wall clock, in the whole seconds that Karpenter takes."""
-    return f"{round(model_s / FACTOR)}s"
 
 
 def scheduler_config(lane: Lane, kubeconfig: Path, extender_url: str | None) -> str:
@@ -129,7 +145,7 @@ def scheduler_config(lane: Lane, kubeconfig: Path, extender_url: str | None) -> 
     return str(yaml.safe_dump(config, sort_keys=False))
 
 
-def batch_pod(pod: BatchPod, attempt: int, annotations: Mapping[str, str]) -> dict[str, Any]:
+def batch_pod(pod: BatchPod, attempt: int, factor: float, annotations: Mapping[str, str]) -> dict[str, Any]:
     """A bare pod, as a workflow engine makes them: whoever evicts it loses its work."""
     return {
         "apiVersion": "v1",
@@ -137,7 +153,7 @@ def batch_pod(pod: BatchPod, attempt: int, annotations: Mapping[str, str]) -> di
         "metadata": {
             "name": f"{pod.name}-{attempt}",
             "labels": {"tiphys.io/function": pod.application, KIND_LABEL: "batch", TRACE_LABEL: pod.name},
-            "annotations": {RUN_TIME: f"{pod.run_s / FACTOR:.3f}s", **annotations},
+            "annotations": {RUN_TIME: f"{pod.run_s / factor:.3f}s", **annotations},
         },
         "spec": {"restartPolicy": "Never", **_pod_spec(pod.cpu_milli, pod.memory_mib)},
     }

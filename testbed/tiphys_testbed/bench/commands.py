@@ -211,9 +211,9 @@ def bill(
     out: Out = None,
     check: Check = False,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds: a trace each, which every lane plays")] = "0,1,2,3,4,5,6,7,8,9",
-    world: Annotated[str, typer.Option(help="comma-separated: h (batch protected), e (evictable), slow-births")] = "h,e,slow-births",
+    world: Annotated[str, typer.Option(help=f"comma-separated: {', '.join(bill_worlds.WORLDS)}")] = ",".join(bill_worlds.REGULAR_WORLDS),
     lanes: Annotated[str, typer.Option(help="comma-separated; without: all")] = "",
-    planes: Annotated[int, typer.Option(min=1, max=4, help="runs at a time")] = 2,
+    planes: Annotated[int, typer.Option(min=1, max=8, help="runs at a time")] = 2,
     journal: Annotated[Path | None, typer.Option(help="file of finished runs, which are not played again; without: in the cache")] = None,
     docs: Docs = None,
 ) -> None:

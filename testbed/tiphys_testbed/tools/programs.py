@@ -96,7 +96,8 @@ _KNATIVE = "knative.dev/serving"
 _VPA = "k8s.io/autoscaler/vertical-pod-autoscaler"
 _PLUGINS = "sigs.k8s.io/scheduler-plugins"
 _KARPENTER = "sigs.k8s.io/karpenter"
-KARPENTER_MODEL_TIME = f"karpenter-kwok@x{MODEL_TIME}"
+KARPENTER = "karpenter-kwok"
+KARPENTER_MODEL_TIME = f"{KARPENTER}@x{MODEL_TIME}"
 VPA_PARTS = ("recommender", "updater", "admission-controller")
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
@@ -109,8 +110,8 @@ def programs() -> dict[str, Program]:
     prometheus = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd")
     # On real nodes pods come and go, and only the API server knows them.
     discovering = Module("prometheus", "github.com/prometheus/prometheus", "remove_all_sd,enable_kubernetes_sd")
-    karpenter = Module("karpenter-kwok", _KARPENTER)
-    hastened = Module("karpenter-kwok", _KARPENTER, substitutions=karpenter_timers(MODEL_TIME))
+    karpenter = Module(KARPENTER, _KARPENTER)
+    hastened = Module(KARPENTER, _KARPENTER, substitutions=karpenter_timers(MODEL_TIME))
     vpa = Module("vertical-pod-autoscaler", _VPA)
     found = [
         Program("etcd", Module("etcd", "go.etcd.io/etcd/server/v3"), "go.etcd.io/etcd/server/v3"),
@@ -129,7 +130,7 @@ def programs() -> dict[str, Program]:
         # The proxy that Knative puts beside each instance of a function: what it says of the instance is what our recording rules read.
         Program("knative-queue", Module("knative", _KNATIVE), f"{_KNATIVE}/cmd/queue", on_demand=True),
         *(Program(f"vpa-{part}", vpa, f"{_VPA}/pkg/{part}", on_demand=True) for part in VPA_PARTS),
-        Program("karpenter-kwok", karpenter, f"{_KARPENTER}/kwok", on_demand=True),
+        Program(KARPENTER, karpenter, f"{_KARPENTER}/kwok", on_demand=True),
         Program(KARPENTER_MODEL_TIME, hastened, f"{_KARPENTER}/kwok", on_demand=True),
         Program("helm3", Module("helm3", "helm.sh/helm/v3"), "helm.sh/helm/v3/cmd/helm", on_demand=True),
         *(Program(f"{name}@1.35", previous, f"k8s.io/kubernetes/cmd/{name}", on_demand=True) for name in _KUBERNETES),
