@@ -64,10 +64,10 @@ class SchedulingPolicySpec(Api):
         ),
     )
     policy: PlacementPolicyName = Field(
-        default=PolicyName.WARM_FIRST,
+        default=PolicyName.ESTIMATOR,
         description=(
             "Placement policy: `tiphys policies` lists them, those of installed packages included. `faasrank` is learned and decides by "
-            "`model`. Default warm-first. Not together with `select`."
+            "`model`. Default estimator. Not together with `select`."
         ),
     )
     objective: Objective = Field(
