@@ -72,7 +72,7 @@ docs: $(VENV)/.dev ## the documentation as a site in out/site; a link that leads
 	@mkdir -p out; $(BIN)/zensical build --strict >out/docs.log 2>&1 || { cat out/docs.log; exit 1; }
 
 unit: $(VENV)/.dev ## unit and contract tests: no network, no cluster
-	$(BIN)/pytest tests -q
+	$(BIN)/pytest tests -q --durations=10
 
 $(VENV_TRAIN)/.train: requirements/rollouts.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV_TRAIN)
@@ -95,7 +95,7 @@ contract: $(VENV)/.dev ## 100,000 generated requests, answers decoded by kube-sc
 	$(BIN)/pytest e2e/test_go_contract.py -q
 
 e2e: $(VENV)/.dev tools ## end-to-end tests on the local control plane
-	$(BIN)/pytest e2e -q
+	$(BIN)/pytest e2e -q --durations=30
 
 e2e-1.35: $(VENV)/.dev ## the same tests on the second Kubernetes version (builds it: 6 min once)
 	$(BIN)/pytest e2e -q --kubernetes=1.35

@@ -18,6 +18,7 @@ from tiphys_models.api.scaling_policy import ScalingPolicySpec
 from tiphys_models.base.quantity import rfc3339
 from tiphys_models.kube.prometheus import AnswerTooLarge, PrometheusClient, Provenance, QueryLimits
 from tiphys_models.placement.gauges import ReadingTable
+from tiphys_models.placement.pod_cpu import POD_CPU_SERIES
 from tiphys_models.placement.schema import COLUMN
 from tiphys_operator.cluster.scaled import ScaledPod, pod_of
 from tiphys_operator.scaling.reader import WindowReader
@@ -34,30 +35,15 @@ HONEST, TENANT = "node-exporter", "some-pod"
 
 
 @contextmanager
-def exporter(factor: float) -> Iterator[str]:
-    """Two CPUs, two disks, and a runtime with two idle instances; or a multiple of everything."""
-    began_s = time.monotonic()
+def shown(render: Callable[[], list[str]]) -> Iterator[str]:
+    """Address at which these lines can be scraped."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            age_s = (time.monotonic() - began_s) * factor
-            lines = [f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {0.5 * age_s:.4f}' for cpu in range(2)]
-            lines += [f'node_disk_reads_completed_total{{device="sd{disk}"}} {10 * age_s:.4f}' for disk in "ab"]
-            lines += [
-                f'node_network_receive_bytes_total{{device="eth0"}} {1000 * age_s:.4f}',
-                f"node_context_switches_total {7 * age_s:.4f}",
-            ]
-            lines += [f"node_load1 {1.5 * factor}", f'tiphys_runtime_idle_instances{{function="d/f"}} {2 * factor:.0f}']
-            mesh = 'reporter="destination",destination_workload="web",destination_workload_namespace="shop"'
-            lines += [f'istio_request_duration_milliseconds_bucket{{{mesh},le="{le}"}} {RATE * age_s:.4f}' for le in ("400", "+Inf")]
-            lines += [
-                f'tiphys_runtime_call_profile{{function="d/f",quantity="{quantity}"}} {factor}'
-                for quantity in ("warm_seconds", "cold_seconds", "warm_core_seconds", "cold_core_seconds", "parallelism")
-            ]
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            self.wfile.write("\n".join([*lines, ""]).encode())
+            self.wfile.write("\n".join([*render(), ""]).encode())
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name is that of the base class
             """Scrapes are no news."""
@@ -71,6 +57,32 @@ def exporter(factor: float) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join(5)
+
+
+@contextmanager
+def exporter(factor: float) -> Iterator[str]:
+    """Two CPUs, two disks, and a runtime with two idle instances; or a multiple of everything."""
+    began_s = time.monotonic()
+
+    def render() -> list[str]:
+        age_s = (time.monotonic() - began_s) * factor
+        lines = [f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {0.5 * age_s:.4f}' for cpu in range(2)]
+        lines += [f'node_disk_reads_completed_total{{device="sd{disk}"}} {10 * age_s:.4f}' for disk in "ab"]
+        lines += [
+            f'node_network_receive_bytes_total{{device="eth0"}} {1000 * age_s:.4f}',
+            f"node_context_switches_total {7 * age_s:.4f}",
+        ]
+        lines += [f"node_load1 {1.5 * factor}", f'tiphys_runtime_idle_instances{{function="d/f"}} {2 * factor:.0f}']
+        mesh = 'reporter="destination",destination_workload="web",destination_workload_namespace="shop"'
+        lines += [f'istio_request_duration_milliseconds_bucket{{{mesh},le="{le}"}} {RATE * age_s:.4f}' for le in ("400", "+Inf")]
+        lines += [
+            f'tiphys_runtime_call_profile{{function="d/f",quantity="{quantity}"}} {factor}'
+            for quantity in ("warm_seconds", "cold_seconds", "warm_core_seconds", "cold_core_seconds", "parallelism")
+        ]
+        return lines
+
+    with shown(render) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +194,51 @@ def test_a_proxy_that_is_scraped_no_more_is_missed_before_its_load_is(local: Loc
             return ()
 
         assert asyncio.run(missed()) == ("no samples of web-2",)
+
+
+@contextmanager
+def cadvisor() -> Iterator[str]:
+    """Containers of pods as a kubelet shows them, each sample with its own time: what has gone stays for five minutes."""
+    began_s = time.time()
+
+    def line(pod: str, container: str, core_seconds: float, at_s: float, cgroup: str = "now", namespace: str = "shop") -> str:
+        labels = f'namespace="{namespace}",pod="{pod}",container="{container}",id="{cgroup}"'
+        return f"container_cpu_usage_seconds_total{{{labels}}} {core_seconds} {at_s * 1000:.0f}"
+
+    def render() -> list[str]:
+        now_s = time.time()
+        return [
+            line("work", "main", 30.0, now_s - 3),
+            line("work", "sidecar", 12.0, now_s - 4),
+            line("work", "", 1042.0, now_s - 3),
+            line("work", "POD", 1000.0, now_s - 3),
+            line("work", "init", 500.0, began_s - 60),
+            line("work", "main", 900.0, began_s - 50, cgroup="before"),
+            line("fresh", "init", 7.0, now_s - 9),
+            line("fresh", "main", 1.0, now_s - 1),
+            line("work", "main", 5.0, now_s, namespace="elsewhere"),
+        ]
+
+    with shown(render) as url:
+        yield url
+
+
+def test_processor_time_of_a_pod_is_that_of_the_containers_it_has_now(local: LocalCluster) -> None:
+    with cadvisor() as url, ExitStack() as stack:
+        jobs = tuple(ScrapeJob(name, url, {"node": "n0"}) for name in ("cadvisor", "the-same-again"))
+        prometheus = local.start_prometheus(PrometheusOptions(jobs=jobs, name="cadvisor"))
+        stack.callback(local.stop_process, "cadvisor")
+        wait_until(lambda: len(query(prometheus, 'container_cpu_usage_seconds_total{pod="work"}')) == 14, 30, "samples of both jobs")
+        now_s = time.time()
+        readings = ask(prometheus, lambda client: client.pod_cpu(POD_CPU_SERIES, {"shop", "empty"}, now_s), Provenance())
+        found = {(reading.namespace, reading.pod): (reading.core_seconds, now_s - reading.at_s) for reading in readings}
+        assert set(found) == {("shop", "work"), ("shop", "fresh")}
+        core_seconds, age_s = found["shop", "work"]
+        assert core_seconds == 42.0, "each container once, what it is now"
+        assert 3.5 <= age_s < 10.0, "as old as the oldest sample in it"
+        core_seconds, age_s = found["shop", "fresh"]
+        assert (core_seconds, age_s >= 8.5) == (8.0, True), "while an init container may be in it, it is as old as that one"
+        by_record = ask(
+            prometheus, lambda client: client.pod_cpu('container_cpu_usage_seconds_total{container="main"}', {"shop"}, now_s), Provenance()
+        )
+        assert sorted(reading.core_seconds for reading in by_record) == [1.0, 30.0]

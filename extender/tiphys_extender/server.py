@@ -25,6 +25,7 @@ from tiphys_extender.placement.decision_file import DecisionFile
 from tiphys_extender.placement.decisions import DecisionLog
 from tiphys_extender.placement.hot_listener import HotListener, HotRoutes
 from tiphys_extender.placement.objects import PodSink
+from tiphys_extender.placement.pod_cpu import PodCpu
 from tiphys_extender.placement.readings import FixedReadings, PrometheusReadings, readings_from_file
 from tiphys_extender.placement.waited import Gates
 from tiphys_extender.serve.http_protocol import BoundedServer, Front, open_listener
@@ -110,6 +111,8 @@ class Parts:
         state = PlacementState(limits)
         self.models.profiles_published = state.functions.publish
         self.world = World(state, self.models, scheduler_name=settings.scheduler_name, own_namespace=settings.own_namespace)
+        series = settings.prometheus_pod_cpu_series if settings.prometheus_url else ""
+        self.pod_cpu = PodCpu(self.world, self.metrics, series) if series else None
         self.file = DecisionFile(settings.decision_log_dir, settings.decision_log_max) if settings.decision_log_dir else None
         self.checkpoint = CheckpointFile(settings.state_dir, state, self.metrics, clock) if settings.state_dir else None
         restored = self.file.read() if self.file is not None else []
@@ -226,7 +229,8 @@ class Parts:
             )
             interval_s = settings.readings_interval_s
             beat = self._beats("readings", _READINGS_LIMIT_S + 3 * interval_s)
-            self._jobs["readings"] = PrometheusReadings(prometheus, state, metrics, clock, interval_s, self._nodes_listed, beat).run
+            listed = self._nodes_listed
+            self._jobs["readings"] = PrometheusReadings(prometheus, state, metrics, clock, interval_s, listed, beat, self.pod_cpu).run
 
     def _beats(self, loop: str, limit_s: float) -> Callable[[], None]:
         """Expect the loop to beat from now on; how it does."""
@@ -235,7 +239,7 @@ class Parts:
 
     def _make_watches(self, client: KubeClient, learned: LearnedModels | None) -> Watches:
         switch = self._settings.switch_configmap
-        pods = PodSink(self.world, self.decisions, self._clock)
+        pods = PodSink(self.world, self.decisions, self._clock, self.pod_cpu)
         return Watches(client, self.world, self.decisions, self.metrics, self._wall, switch, learned, loops=self.loops, pods=pods)
 
     def _pages(self) -> Mapping[str, Page]:

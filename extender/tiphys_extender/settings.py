@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.kube.prometheus_settings import Headers, Labels
+from tiphys_models.placement.pod_cpu import POD_CPU_SERIES
 
 PREFIX = "TIPHYS_EXTENDER_"
 
@@ -50,6 +51,11 @@ class Settings(BaseSettings):
     prometheus_node_matchers: Labels = Field(default_factory=dict, description="Labels that node-exporter's series must have, as JSON.")
     prometheus_runtime_matchers: Labels = Field(
         default_factory=dict, description="Labels that function runtimes' series must have (idle instances, call profiles), as JSON."
+    )
+    prometheus_pod_cpu_series: str = Field(
+        default=POD_CPU_SERIES,
+        pattern=r"^([a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?)?$",
+        description="Series of containers' processor time, by namespace, pod and container; empty: it is not learned of pods.",
     )
     readings_file: OptionalPath = Field(
         default=None, description="Snapshot file whose readings count as fresh for ever, instead of Prometheus: for benchmarks."

@@ -4,9 +4,11 @@ import re
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.chart.rendering import MODES, Manifest, Render, render, render_mode, values_of
 from tiphys_extender.settings import Settings as ExtenderSettings
+from tiphys_models.placement.pod_cpu import POD_CPU_SERIES
 from tiphys_operator.settings import Settings as OperatorSettings
 
 ALLOWED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -116,6 +118,7 @@ def test_who_is_asked_and_believed_about_metrics_reaches_the_processes(monkeypat
         "headers": {"X-Team": 'it\'s "us"'},
         "nodeMatchers": {"job": "node-exporter"},
         "runtimeMatchers": {"namespace": "faas"},
+        "podCpuSeries": 'own:cpu{job="kubelet",container!=""}',
         "tenant": {"header": "X-Scope-OrgID", "value": "{namespace}|platform", "url": "http://proxy:8080/{namespace}"},
     }
     rendered = render(
@@ -128,9 +131,19 @@ def test_who_is_asked_and_believed_about_metrics_reaches_the_processes(monkeypat
     assert operator.prometheus_headers == extender.prometheus_headers == told["headers"]
     assert operator.prometheus_node_matchers == extender.prometheus_node_matchers == told["nodeMatchers"]
     assert extender.prometheus_runtime_matchers == told["runtimeMatchers"]
+    assert extender.prometheus_pod_cpu_series == told["podCpuSeries"]
     assert (operator.prometheus_tenant_header, operator.prometheus_tenant) == ("X-Scope-OrgID", "{namespace}|platform")
     assert operator.prometheus_tenant_url == "http://proxy:8080/{namespace}"
     assert (operator.answer_max_bytes, operator.answer_max_series) == (2_000_000, 1_000_000)
+
+
+def test_processor_time_of_pods_is_cadvisors_where_nobody_says_otherwise_and_no_expression_passes_for_a_series() -> None:
+    assert environment(process_of(render(), "extender"))["TIPHYS_EXTENDER_PROMETHEUS_POD_CPU_SERIES"] == POD_CPU_SERIES
+    off = render({"extender": {"prometheus": {"podCpuSeries": ""}}})
+    assert environment(process_of(off, "extender"))["TIPHYS_EXTENDER_PROMETHEUS_POD_CPU_SERIES"] == ""
+    for wrong in ("sum(x)", "a{b} or c", "a}{"):
+        with pytest.raises(ValidationError, match="prometheus_pod_cpu_series"):
+            ExtenderSettings(prometheus_pod_cpu_series=wrong)
 
 
 @pytest.mark.parametrize("mode", MODES)

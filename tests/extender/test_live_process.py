@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from tests.builders import policy_object
 from tests.extender.fake_api import FakeApi, fake_api
@@ -19,6 +21,7 @@ from tests.extender.test_process import Process, started
 from tests.extender.test_watches import NODES, PODS, SWITCH, bound_json, node_json
 from tests.fuzz.grammar import GRAMMAR
 from tiphys_extender.watches import PLANS_PATH, POLICIES_PATH
+from tiphys_models.base.quantity import rfc3339
 from tiphys_models.kube.access import ApiAccess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -160,3 +163,36 @@ async def test_hostile_objects_of_every_kind_neither_end_the_process_nor_hide_he
             "pods",
             "plans",
         }
+
+
+async def test_the_process_learns_processor_time_of_a_pod_from_its_prometheus(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def query(request: web.Request) -> web.Response:
+        text, values = str((await request.post())["query"]), {}
+        if "container_cpu_usage" in text:
+            asked.append(text)
+            values = {"core_seconds": "90", "age_seconds": "1"}
+        labels = {"namespace": "default", "pod": "pod-u"}
+        result = [{"metric": labels | {"quantity": name}, "value": [time.time(), value]} for name, value in values.items()]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query", query)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    began = {"name": "c", "state": {"running": {"startedAt": rfc3339(time.time() - 90)}}}
+    pod = bound_json("u", "n0")
+    pod["status"]["containerStatuses"] = [began]
+    async with fake_api() as (api, access):
+        small(api)
+        api.put(POLICIES_PATH, policy_object(mode="Shadow", policy="estimator"))
+        api.put(PODS, pod)
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        with await asyncio.to_thread(_started, tmp_path, access, PROMETHEUS_URL=url, READINGS_INTERVAL_S=0.2) as extender:
+            await until(lambda: len(asked) >= 2, 20)
+            api.delete(PODS, "default", "pod-u")
+            await until(lambda: b"pod_cpu_learned_total 1.0" in extender.call("status", "GET", "/metrics")[1], 20)
+    assert 'namespace=~"default"' in asked[0]
+    await runner.cleanup()

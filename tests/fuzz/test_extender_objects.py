@@ -25,6 +25,7 @@ from tiphys_extender.calls.requests import PlaceCall
 from tiphys_extender.learned_models import LearnedModels
 from tiphys_extender.placement.objects import PodSink, node_objects, policy_objects, switch_objects
 from tiphys_extender.placement.plans import PlanObjects
+from tiphys_extender.placement.pod_cpu import PodCpu
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_extender.serve.refused import Refused
 from tiphys_extender.serve.requests import parse as parse_body
@@ -109,7 +110,8 @@ def finite_but_for_readings(extender: Extender, names: list[str]) -> bool:
 @pytest.mark.parametrize("kind", [case("Pod")])
 def test_pods_reach_the_extender_and_leave_no_trace(kind: str) -> None:
     extender = Extender(nodes=3)
-    sink = PodSink(extender.world, extender.decisions, extender.clock)
+    cpu = PodCpu(extender.world, extender.metrics)
+    sink = PodSink(extender.world, extender.decisions, extender.clock, cpu)
     guarded = GuardedSink("pods", sink, watch_troubles(extender.metrics))
 
     def healthy(number: int) -> bool:
@@ -127,6 +129,7 @@ def test_pods_reach_the_extender_and_leave_no_trace(kind: str) -> None:
     hostile_then_healthy(kind, guarded, sink, healthy)
     assert not extender.state.nodes.numbers[:, 2:].any()
     assert extender.state.kept["functions"] <= 2_000
+    assert len(cpu.pods) == 0
 
 
 @pytest.mark.parametrize("kind", [case("Node")])

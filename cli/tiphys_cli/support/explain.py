@@ -41,8 +41,8 @@ _FALLBACK: Mapping[str, str] = {
         "the function's last eight runs took three times as long, or as short, as tiphys_runtime_call_profile says: correct the profile"
     ),
     FallbackReason.CPU_MISSING: (
-        "nobody has seen how much processor time the function's calls take, or said what they are like: report its call profile, "
-        "or say coreSeconds when a call has finished"
+        "nobody has seen how much processor time the function's calls take, or said what they are like: report its call profile, say "
+        "coreSeconds when a call has finished, or have cAdvisor scraped: tiphys_extender_pod_cpu_unknown_total says what is missing"
     ),
     FallbackReason.OBJECTIVE_UNSUPPORTED: "the policy cannot judge by spec.objective: see the condition Ready of its SchedulingPolicy",
     FallbackReason.SCORES_NOT_FINITE: "the policy gave scores that are no numbers",

@@ -9,11 +9,13 @@ from typing import Any
 
 from tiphys_extender.placement.decide import World
 from tiphys_extender.placement.decisions import DecisionLog
+from tiphys_extender.placement.pod_cpu import PodCpu
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_models.api.routing import Route, Router, route_of
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.facts import NodeFacts, PodFacts, node_facts, pod_facts
 from tiphys_models.kube.objects import A_SLICE, ObjectLimits, Objects, SetAside
+from tiphys_models.placement.placed import UNSEEN
 
 _log = logging.getLogger(__name__)
 
@@ -34,30 +36,35 @@ def node_objects(world: World) -> Objects[NodeFacts]:
 
 
 class PodSink:
-    """Pods into the placement state, and where they ended into the decision log. What is kept of a pod is the state's."""
+    """Pods into the placement state, and where they ended into the decision log. What is kept of a pod is the state's, and of its
+    processor time `cpu`'s, where somebody reads it."""
 
-    def __init__(self, world: World, decisions: DecisionLog, clock: Clock) -> None:
+    def __init__(self, world: World, decisions: DecisionLog, clock: Clock, cpu: PodCpu | None = None) -> None:
         self._world = world
         self._decisions = decisions
         self._clock = clock
+        self._cpu = cpu
 
     def put(self, obj: dict[str, Any]) -> None:
         """Unbound, bound or finished."""
-        facts = self._facts(obj)
-        self._world.state.put_pod(facts, self._clock.now_s())
+        facts, now_s = self._facts(obj), self._clock.now_s()
+        end = UNSEEN if self._cpu is None else self._cpu.shown(obj, facts, now_s)
+        self._world.state.put_pod(facts, now_s, end)
         if facts.node:
             self._decisions.bound(facts.uid, facts.node)
 
     def drop(self, obj: dict[str, Any]) -> None:
         """Deleted, or finished, which this watch shows as deleted."""
-        metadata = obj["metadata"]
+        metadata, now_s = obj["metadata"], self._clock.now_s()
         node = (obj.get("spec") or {}).get("nodeName")
         if node:  # a short run may be over before its bind was shown
             self._decisions.bound(metadata["uid"], node)
-        if metadata.get("deletionTimestamp") or (obj.get("status") or {}).get("phase") == "Failed":
+        ran = not (metadata.get("deletionTimestamp") or (obj.get("status") or {}).get("phase") == "Failed")
+        end = UNSEEN if self._cpu is None else self._cpu.gone(obj, now_s, ran=ran)
+        if ran:  # nobody wanted it gone: it has run to its end
+            self._world.state.ran(metadata["uid"], now_s, end)
+        else:
             self._world.state.finished(metadata["uid"])
-        else:  # nobody wanted it gone: it has run to its end
-            self._world.state.ran(metadata["uid"], self._clock.now_s())
 
     def listed(self, uids: set[str]) -> None:
         """Bound pods that are not in the list are gone."""
@@ -66,6 +73,8 @@ class PodSink:
 
     def sweep(self, uids: set[str]) -> Iterator[None]:
         """The same slice by slice: after a long pause tens of thousands may have gone."""
+        if self._cpu is not None:
+            self._cpu.pods.keep(uids)
         for number, uid in enumerate(self._world.state.bound_except(uids), 1):
             self._world.state.finished(uid)
             if number % A_SLICE == 0:
@@ -76,6 +85,8 @@ class PodSink:
         try:
             return pod_facts(obj)
         except Exception:
+            if self._cpu is not None:
+                self._cpu.gone(obj, self._clock.now_s(), ran=False)
             self._world.state.finished(obj["metadata"]["uid"])
             raise
 

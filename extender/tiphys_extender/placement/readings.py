@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tiphys_extender.placement.pod_cpu import PodCpu
 from tiphys_extender.serve.metrics import Metrics
 from tiphys_models.base.arrays import FloatArray
 from tiphys_models.base.clock import Clock
 from tiphys_models.base.errors import TiphysError, Unavailable
+from tiphys_models.kube.objects import A_SLICE
 from tiphys_models.kube.prometheus import PrometheusClient
 from tiphys_models.placement.calls import FunctionProfile
 from tiphys_models.placement.schema import NODE_READINGS
@@ -37,8 +39,9 @@ class PrometheusReadings:
         interval_s: float,
         nodes_listed: Callable[[], bool] = lambda: True,
         beat: Callable[[], None] = lambda: None,
+        pod_cpu: PodCpu | None = None,
     ) -> None:
-        self._beat = beat
+        self._beat, self._pod_cpu = beat, pod_cpu
         self._client, self._state, self._metrics, self._clock = client, state, metrics, clock
         self._interval_s = interval_s
         self._nodes_listed = nodes_listed
@@ -57,11 +60,12 @@ class PrometheusReadings:
             await asyncio.sleep(max(0.1, self._interval_s - (self._clock.monotonic_s() - started_s)))
 
     async def poll(self) -> None:
-        """Once. What one answer makes us trip over leaves the other two alone."""
+        """Once. What one answer makes us trip over leaves the others alone."""
         for reason, take in (
             ("unavailable", self._take_readings),
             ("idle-unavailable", self._take_idle),
             ("profiles-unavailable", self._take_profiles),
+            ("pod-cpu-unavailable", self._take_pod_cpu),
         ):
             try:
                 await take()
@@ -95,6 +99,14 @@ class PrometheusReadings:
         if profiles != self._profiles:  # they hardly ever change, and telling the state makes it score all nodes anew
             self._state.put_profiles(profiles)
             self._profiles = profiles
+
+    async def _take_pod_cpu(self) -> None:
+        if (cpu := self._pod_cpu) is None or not (namespaces := cpu.wanted()):
+            return
+        readings = await self._client.pod_cpu(cpu.series, namespaces, self._clock.now_s())
+        for first in range(0, len(readings), A_SLICE):  # prioritize calls come in between
+            cpu.pods.put(readings[first : first + A_SLICE])
+            await asyncio.sleep(0)
 
     def _trouble(self, reason: str, why: str) -> None:
         self._metrics.readings_errors[reason].inc()

@@ -12,6 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 from tiphys_extender.serve.wire import BAD_REQUEST_REASONS
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.api.selection import CANDIDATES
+from tiphys_models.placement.pod_cpu import UnknownCpu
 from tiphys_models.placement.registry import REGISTRY as PLACEMENT
 from tiphys_models.placement.schema import NODE_READINGS
 from tiphys_models.seats.faults import FaultCollector
@@ -29,7 +30,7 @@ OTHER_POLICY = "other"
 """Label of planners that other packages bring: this process knows them by their plans only."""
 STORES = ("functions", "images", "idle-functions", "start-times", "lifetimes")
 CHECKPOINTS = ("written", "failed", "read", "missing", "unreadable")
-READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "partly-missing", "unreadable")
+READINGS_REASONS = ("unavailable", "idle-unavailable", "profiles-unavailable", "pod-cpu-unavailable", "partly-missing", "unreadable")
 INVALID_READING_REASONS = ("no-node-label", "duplicate-series", "not-finite", "negative", "too-large")
 MODEL_REFUSALS = (
     "Missing", "ForbiddenFormat", "TooLarge", "CardInvalid", "DigestMismatch", "WeightsUnreadable", "SchemaMismatch", "ShapeMismatch",
@@ -104,6 +105,9 @@ class Metrics:
         self.readings_errors = {reason: readings_errors.labels(reason) for reason in READINGS_REASONS}
         invalid = counter("invalid_readings_total", "Samples refused.", "feature", "reason")
         self.invalid_readings = {(f.name, r): invalid.labels(f.name, r) for f in NODE_READINGS for r in INVALID_READING_REASONS}
+        self.pod_cpu_learned = counter("pod_cpu_learned_total", "Pods that ended and whose processor time was learned.")
+        unknown = counter("pod_cpu_unknown_total", "Pods that ended and whose processor time nobody could know.", "reason")
+        self.pod_cpu_unknown = {str(reason): unknown.labels(reason) for reason in UnknownCpu}
         self.model_info = gauge("model_info", "1 for every model that serves some mode.", "model", "policy", "sha256")
         failures = counter("model_load_failures_total", "Artifacts refused.", "reason")
         self.model_failures = {reason: failures.labels(reason) for reason in MODEL_REFUSALS}

@@ -119,6 +119,8 @@
 - name: TIPHYS_EXTENDER_PROMETHEUS_RUNTIME_MATCHERS
   value: {{ toJson . | quote }}
 {{- end }}
+- name: TIPHYS_EXTENDER_PROMETHEUS_POD_CPU_SERIES
+  value: {{ .root.Values.extender.prometheus.podCpuSeries | quote }}
 - name: TIPHYS_EXTENDER_SCRAPE_WINDOW_S
   value: {{ .root.Values.extender.prometheus.scrapeWindowSeconds | quote }}
 - name: TIPHYS_EXTENDER_READINGS_INTERVAL_S

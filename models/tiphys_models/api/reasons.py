@@ -190,8 +190,8 @@ class FallbackReason(StrEnum):
     PROFILE_CONTRADICTED = "profile-contradicted"
     """The last runs of this pod's function took three times as long, or as short, as its profile says."""
     CPU_MISSING = "container-cpu-missing"
-    """Nobody has seen processor time of this function's calls, and no profile of it is declared or published: `warm-first-waits`
-    answers instead of the estimator, whatever `spec.fallback` says."""
+    """Processor time of fewer than three ended calls or pods of this function is known, and no profile of it is declared or published:
+    `warm-first-waits` answers instead of the estimator, whatever `spec.fallback` says."""
     OBJECTIVE_UNSUPPORTED = "objective-unsupported"
     """The policy cannot judge by the objective of the spec."""
     SCORES_NOT_FINITE = "scores-not-finite"

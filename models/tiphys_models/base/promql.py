@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 ANY_LABELS: Mapping[str, str] = {}
 """No label is asked for."""
@@ -21,8 +21,13 @@ def matchers(labels: Mapping[str, str]) -> list[str]:
 
 def held_to(selector: str, labels: Mapping[str, str]) -> str:
     """One of our own selectors, narrowed to series that have these labels too."""
-    if not labels:
+    return narrowed(selector, matchers(labels))
+
+
+def narrowed(selector: str, more: Sequence[str]) -> str:
+    """A selector of one metric with more matchers."""
+    if not more:
         return selector
     metric, _, rest = selector.partition("{")
-    parts = ",".join([*matchers(labels), *filter(None, [rest.removesuffix("}")])])
+    parts = ",".join([*more, *filter(None, [rest.removesuffix("}")])])
     return f"{metric}{{{parts}}}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -17,6 +17,7 @@ from tiphys_models.base.errors import Unavailable
 from tiphys_models.kube.names import NamesResolver
 from tiphys_models.placement.calls import FunctionProfile, profile_query
 from tiphys_models.placement.gauges import ReadingTable, ReadingTableBuilder, Sample, parse_vector, profiles_of
+from tiphys_models.placement.pod_cpu import POD_CPU_LABELS, CpuReading, pod_cpu_query, pod_cpu_readings
 from tiphys_models.placement.schema import NODE_READINGS, busy_cores_query, idle_instances_query, idle_times_query
 
 T = TypeVar("T")
@@ -104,7 +105,7 @@ class Turn:
 
 
 class PrometheusClient:
-    """Reads node readings, idle instances, call profiles and raw samples from one Prometheus."""
+    """Reads node readings, idle instances, call profiles, processor time of pods and raw samples from one Prometheus."""
 
     def __init__(
         self, url: str, *, window_s: int, node_label: str = "node", timeout_s: float = 5.0, limits: QueryLimits | None = None,
@@ -164,6 +165,12 @@ class PrometheusClient:
         """What runtimes report of their functions; {} where none does."""
         samples = await self._query(profile_query(self._provenance.runtime), ("function", "quantity"))
         return await asyncio.to_thread(profiles_of, samples)
+
+    async def pod_cpu(self, series: str, namespaces: Set[str], now_s: float) -> list[CpuReading]:
+        """Processor time of the pods of these namespaces, with the time of its samples by the clock that says it is now."""
+        samples = await self._query(pod_cpu_query(series, namespaces), POD_CPU_LABELS)
+        # 10,000 pods take 40 ms to read: a thread keeps the loop free
+        return await asyncio.to_thread(pod_cpu_readings, samples, now_s)
 
     async def ranges(self, promql: str, namespace: str = "", turn: Turn | None = None) -> Any:
         """The whole answer to a query that selects a range of raw samples, on behalf of a namespace if one is named.

@@ -107,10 +107,10 @@ class PlacementState:
         self._oversize.pop(name, None)
         self._schedulable.discard(name)
 
-    def put_pod(self, facts: PodFacts, now_s: float) -> None:
-        """A pod as the API server shows it: unbound, bound or finished."""
+    def put_pod(self, facts: PodFacts, now_s: float, end: CallEnd = UNSEEN) -> None:
+        """A pod as the API server shows it: unbound, bound or finished; what is known of its end, if it has."""
         if facts.finished:
-            (self.finished(facts.uid) if facts.failed else self.ran(facts.uid, now_s))
+            (self.finished(facts.uid) if facts.failed else self.ran(facts.uid, now_s, end))
         elif facts.node:
             self.bound(facts, now_s)
             if (placement := self._placements.get(facts.uid)) is not None and (started_s := facts.computing_since_s) is not None:
