@@ -128,6 +128,8 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
     "learned with a model": {"policy": "faasrank", "model": "team-a.v2", "fallback": "round-robin"},
     "guardrails": {"guardrails": {"maxReadingAgeSeconds": 5, "maxNodeSharePercent": 1}},
     "empty guardrails": {"guardrails": {}},
+    "hints": {"mode": "Active", "hints": {"doNotDisrupt": True, "deletionCost": False}},
+    "empty hints": {"hints": {}},
     "select in Shadow": {"select": {"by": "ucb", "mode": "Shadow", "rule": "energy-lean"}},
     "select in Canary": {"select": {"by": "ucb", "mode": "Canary", "canary": {"percent": 50}}},
     "select with defaults": {"select": {"by": "preview"}},

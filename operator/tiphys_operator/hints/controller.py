@@ -85,6 +85,7 @@ class HintsController:
         if seen == self._seen:
             return
         self._seen, self._look_at_all_s = seen, -math.inf
+        self._not_before_s.clear()  # what is wanted no longer goes at once
         self._router = Router([p.route for p in there if p.route is not None], self._own_namespace)
         if any(p.route is not None and p.route.spec.hints.any for p in there):
             self._asked.set()
@@ -147,11 +148,12 @@ class HintsController:
         """What is to be written on the pod now; whatever it makes us trip over, nothing."""
         if pod.deleting or not (pod.ends_by_itself or pod.of_replica_set or MARK in pod.annotations) or not self._may_write(pod.namespace):
             return {}
+        found: dict[str, str | None] = {}
         with self._metrics.objects.over("Pod", pod.key, pod.version):
             now_s = self._clock.now_s()
             wanted = wanted_hints(pod, self._asks(pod), self._run_times.of(pod.application), lambda: self._cost(pod, now_s), now_s)
-            return changes(pod.annotations, wanted)
-        return {}
+            found.update(changes(pod.annotations, wanted))
+        return found
 
     def _may_write(self, namespace: str) -> bool:
         place = namespace if self._namespaces else ""
