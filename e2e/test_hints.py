@@ -25,7 +25,7 @@ from tiphys_testbed.cluster.base import Cluster
 from tiphys_testbed.cluster.nodes import SimulatedNode
 
 pytestmark = [pytest.mark.needs_kwok]
-JSON_PATCH = "application/json-patch+json"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 SOON_S = 20.0
 RAN_S = 300.0
 
@@ -61,8 +61,12 @@ def have_ended(api: ApiClient, pods: str, node: str) -> None:
     names = [f"former-{number}" for number in range(3)]
     for name in names:
         api.create(pods, ending(name, node))
+
+    def all_run() -> bool:
+        return all(api.get(f"{pods}/{name}")["status"].get("phase") == "Running" for name in names)
+
+    wait_until(all_run, SOON_S, "they run")
     for name in names:
-        wait_until(lambda name=name: api.get(f"{pods}/{name}")["status"].get("phase") == "Running", SOON_S, f"{name} runs")
         began = rfc3339(datetime.now(UTC).timestamp() - RAN_S)
         api.patch(f"{pods}/{name}/status", {"status": {"startTime": began}})
     for name in names:
@@ -158,7 +162,7 @@ def said(value: str | None, mark: str | None, name: str = DELETION_COST) -> dict
     return {"metadata": {"annotations": {name: value, MARK: mark}}}
 
 
-REFUSED: dict[str, dict[str, Any]] = {
+REFUSED: dict[str, Any] = {
     "label": {"metadata": {"labels": {"a": "b"}}},
     "finalizer": {"metadata": {"finalizers": ["example.com/stay"]}},
     "another annotation": {"metadata": {"annotations": {"example.com/c": "d"}}},
@@ -171,17 +175,21 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a negative cost": said("-2147483647", "deletionCost=-2147483647"),
     "a large cost": said("100", "deletionCost=100"),
     "a deadline": {"spec": {"activeDeadlineSeconds": 1}},
-    "a toleration": {"spec": {"tolerations": [{"operator": "Exists"}]}},
+    "a toleration": [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
+    "image": [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil.example/miner"}],
 }
 
 
 @pytest.mark.parametrize("change", REFUSED.values(), ids=list(REFUSED))
-def test_who_writes_hints_may_change_nothing_else_of_a_pod(
-    release: WaitingRelease, fenced: tuple[str, ApiClient], change: dict[str, Any]
-) -> None:
+def test_who_writes_hints_may_change_nothing_else_of_a_pod(release: WaitingRelease, fenced: tuple[str, ApiClient], change: Any) -> None:
     path, operator = fenced
-    assert outcome(lambda: operator.patch(f"{path}?dryRun=All", change)) == 403
-    assert outcome(lambda: release.api.patch(f"{path}?dryRun=All", change)) == 200, "the API server takes it from others"
+    kind = JSON_PATCH if isinstance(change, list) else MERGE_PATCH
+
+    def attempt(account: ApiClient) -> int:
+        return outcome(lambda: account.request("PATCH", f"{path}?dryRun=All", change, content_type=kind))
+
+    assert attempt(operator) == 403
+    assert attempt(release.api) == 200, "the API server takes it from others"
 
 
 def test_who_writes_hints_writes_hints_and_opens_gates_and_no_more_at_once(

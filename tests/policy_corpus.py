@@ -70,6 +70,8 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "huge share": ({"guardrails": {"maxNodeSharePercent": 10**9}}, "spec.guardrails.maxNodeSharePercent"),
     "negative share": ({"guardrails": {"maxNodeSharePercent": -1}}, "spec.guardrails.maxNodeSharePercent"),
     "guardrails is a list": ({"guardrails": []}, "spec.guardrails"),
+    "hints is a list": ({"hints": []}, "spec.hints"),
+    "a hint is a number of seconds": ({"hints": {"doNotDisrupt": 95}}, "spec.hints.doNotDisrupt"),
     "selector is a string": ({"selector": "app=x"}, "spec.selector"),
     "labels are a list": ({"selector": {"matchLabels": ["app"]}}, "spec.selector.matchLabels"),
     "label value is a number": ({"selector": {"matchLabels": {"app": 1}}}, "spec.selector.matchLabels"),
