@@ -28,7 +28,7 @@ from tiphys_operator.cluster.watching import ClusterWatch
 from tiphys_operator.hints.metrics import HintMetrics, Refusal
 from tiphys_operator.hints.pods import HintedPod, HintedPods
 from tiphys_operator.hints.run_times import RunTimes
-from tiphys_operator.hints.wanted import deletion_cost, stay_of, wanted_hints
+from tiphys_operator.hints.wanted import NodeStays, deletion_cost, stays_of, wanted_hints
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.placement.observation import HintRights, PolicySeen
 from tiphys_operator.platforms.counting import Calls
@@ -71,10 +71,15 @@ class HintsController:
         self._pods = HintedPods(clock, self._run_times)
         watch.observed.followers.append(self._pods)  # before anybody begins to watch pods
         self._router, self._seen = Router(()), frozenset[tuple[str, int]]()
+        self._asking = frozenset[str]()
+        """Namespaces in which some policy asks for hints."""
         self._due: dict[str, None] = {}
         self._not_before_s: dict[str, float] = {}
         self._look_at_all_s = -math.inf
         self._asked = asyncio.Event()
+        self._rights = HintRights()
+        """As of the last round, as is what keeps nodes: a round looks at many pods of one."""
+        self._stays: dict[str, NodeStays] = {}
         self._rests: dict[str, tuple[float, Backoff]] = {}
         """Until when nothing is written in a namespace: somebody's webhook there may be what does not answer."""
 
@@ -87,7 +92,8 @@ class HintsController:
         self._seen, self._look_at_all_s = seen, -math.inf
         self._not_before_s.clear()  # what is wanted no longer goes at once
         self._router = Router([p.route for p in there if p.route is not None], self._own_namespace)
-        if any(p.route is not None and p.route.spec.hints.any for p in there):
+        self._asking = frozenset(p.namespace for p in there if p.route is not None and p.route.spec.hints.any)
+        if self._asking:
             self._asked.set()
 
     def rights(self) -> HintRights:
@@ -110,6 +116,8 @@ class HintsController:
 
     async def round(self) -> None:
         """Look at what has changed, and write on a few of those who wait."""
+        self._rights = self.rights()
+        self._stays.clear()
         if self._watch.is_complete:
             await self._look()
         await self._write()
@@ -146,7 +154,8 @@ class HintsController:
 
     def _change(self, pod: HintedPod) -> dict[str, str | None]:
         """What is to be written on the pod now; whatever it makes us trip over, nothing."""
-        if pod.deleting or not (pod.ends_by_itself or pod.of_replica_set or MARK in pod.annotations) or not self._may_write(pod.namespace):
+        asked = pod.namespace in self._asking and (pod.ends_by_itself or pod.of_replica_set)
+        if pod.deleting or not (asked or MARK in pod.annotations) or not self._may_write(pod.namespace):
             return {}
         found: dict[str, str | None] = {}
         with self._metrics.objects.over("Pod", pod.key, pod.version):
@@ -157,8 +166,7 @@ class HintsController:
 
     def _may_write(self, namespace: str) -> bool:
         place = namespace if self._namespaces else ""
-        known = not self._namespaces or namespace in self._namespaces
-        return known and self._permissions.allows(replace(WRITE_HINTS, namespace=place))
+        return (not place or place in self._namespaces) and place not in self._rights.denied
 
     def _asks(self, pod: HintedPod) -> Hints | None:
         """What the policy asks for that is obeyed for this pod."""
@@ -173,8 +181,9 @@ class HintsController:
         return spec.hints if obeyed else None
 
     def _cost(self, pod: HintedPod, now_s: float) -> str:
-        others = (other for other in self._pods.on_node(pod.node) if other.uid != pod.uid)
-        return deletion_cost(self._calls_of(pod.uid, self._clock.monotonic_s()), stay_of(others, self._run_times.of, now_s))
+        if (stays := self._stays.get(pod.node)) is None:
+            stays = self._stays[pod.node] = stays_of(self._pods.on_node(pod.node), self._run_times.of, now_s)
+        return deletion_cost(self._calls_of(pod.uid, self._clock.monotonic_s()), stays.without(pod.uid))
 
     async def _write(self) -> None:
         for _ in range(min(_OF_A_ROUND, len(self._due))):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from heapq import nlargest
 
 from tiphys_models.api.scheduling_policy import Hints
 from tiphys_models.base.facts import DO_NOT_DISRUPT
@@ -62,20 +64,35 @@ def deletion_cost(calls: Calls, stay: Stay) -> str:
     return str(10 * calls + stay)
 
 
-def stay_of(others: Iterable[HintedPod], run_time_of: Callable[[str], float | None], now_s: float) -> Stay:
-    """How long a node stays for these pods of it."""
-    there = [pod for pod in others if not pod.of_machine]
-    if not there:
-        return Stay.ALONE
-    longest_s = max(protected_for_s(pod, run_time_of, now_s) for pod in there)
-    if longest_s <= 0:
-        return Stay.MOVABLE
-    return Stay.LONG if longest_s >= LONG_STAY_S else Stay.SHORT
+@dataclass(frozen=True, slots=True)
+class NodeStays:
+    """How long the pods of a node keep it; as much of it as is needed to say so without any one of them."""
+
+    pods: int
+    longest: tuple[tuple[float, str], ...]
+    """Seconds and uids of the two that keep it longest."""
+
+    def without(self, uid: str) -> Stay:
+        """How long it stays if this pod of it goes."""
+        if self.pods <= 1:
+            return Stay.ALONE
+        longest_s = next((seconds for seconds, of in self.longest if of != uid), 0.0)
+        if longest_s <= 0:
+            return Stay.MOVABLE
+        return Stay.LONG if longest_s >= LONG_STAY_S else Stay.SHORT
+
+
+def stays_of(there: Iterable[HintedPod], run_time_of: Callable[[str], float | None], now_s: float) -> NodeStays:
+    """The same of all pods of a node; those of DaemonSets keep none."""
+    lengths = [(protected_for_s(pod, run_time_of, now_s), pod.uid) for pod in there if not pod.of_machine]
+    return NodeStays(len(lengths), tuple(nlargest(2, lengths)))
 
 
 def protected_for_s(pod: HintedPod, run_time_of: Callable[[str], float | None], now_s: float) -> float:
     """How much longer a node autoscaler must leave the pod alone: by what its author, or we, wrote, or until it should have ended."""
-    said = pod.annotations.get(DO_NOT_DISRUPT, "false")
+    said = pod.annotations.get(DO_NOT_DISRUPT, "false") if pod.annotations else "false"
+    if said == "false" and pod.safe_to_evict:
+        return 0.0
     age_s = now_s - pod.started_s if pod.started_s is not None else 0.0
     if said == "true" or not pod.safe_to_evict:
         run_time_s = run_time_of(pod.application) if pod.ends_by_itself else None

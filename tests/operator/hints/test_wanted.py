@@ -17,7 +17,7 @@ from tiphys_operator.hints.wanted import (
     deletion_cost,
     duration_s,
     protected_for_s,
-    stay_of,
+    stays_of,
     wanted_hints,
 )
 from tiphys_operator.platforms.counting import Calls
@@ -77,7 +77,9 @@ def test_a_cost_that_nobody_needs_is_not_reckoned() -> None:
 
 
 def stay(*others: dict[str, Any], times: dict[str, float] | None = None) -> Stay:
-    return stay_of([seen(**parts) for parts in others], (times or {}).get, NOW_S)
+    """How long a node stays for these pods when another one of it goes."""
+    there = [seen(name=f"o{number}", **parts) for number, parts in enumerate(others)]
+    return stays_of([seen(name="me", owner="ReplicaSet", annotations={DND: "24h"}), *there], (times or {}).get, NOW_S).without("uid-me")
 
 
 def test_a_pod_alone_on_its_node_is_the_cheapest_to_delete() -> None:
@@ -98,6 +100,13 @@ def test_who_is_protected_for_good_keeps_it_until_its_like_have_ended() -> None:
     assert stay(always, times={"shop/encode": 200.0}) is Stay.SHORT
     assert stay(always, times={"shop/encode": 50.0}) is Stay.SHORT, "it may end at any time, and nobody may evict it"
     assert stay(always | {"owner": "ReplicaSet"}, times={"shop/encode": 200.0}) is Stay.LONG
+
+
+def test_a_node_is_judged_without_the_pod_that_goes_and_with_all_others() -> None:
+    ages = {"a": 700.0, "b": 100.0, "c": 0.0}
+    there = [seen(name=name, annotations={DND: f"{seconds + 10:.0f}s"} if seconds else {}) for name, seconds in ages.items()]
+    stays = stays_of(there, lambda _: None, NOW_S)
+    assert [stays.without(f"uid-{name}") for name in ages] == [Stay.SHORT, Stay.LONG, Stay.LONG]
 
 
 def test_the_cluster_autoscalers_own_word_protects_too() -> None:
