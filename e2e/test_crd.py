@@ -68,6 +68,7 @@ def test_the_server_fills_in_the_defaults(api: ApiClient) -> None:
         "objective": "completion",
         "nodeSecondWorthMilliseconds": 100,
         "guardrails": {"maxReadingAgeSeconds": 60, "maxNodeSharePercent": 100},
+        "hints": {"doNotDisrupt": False, "deletionCost": False},
     }, "and no policy: it would stand beside every select"
     assert try_to_create(api, {"select": {"by": "preview", "weights": {"cost": 3}}})["spec"]["select"] == {
         "by": "preview",

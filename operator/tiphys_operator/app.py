@@ -17,12 +17,13 @@ from tiphys_models.kube.access import ApiAccess
 from tiphys_models.kube.backoff import Backoff
 from tiphys_models.kube.client import ApiError, KubeClient
 from tiphys_models.kube.leases import Lease, LeaseLost, LeaseOptions
-from tiphys_models.kube.prometheus import Asker, PrometheusClient, Provenance, QueryLimits
+from tiphys_models.kube.prometheus import PrometheusClient
 from tiphys_models.serving.bounds import ListenerBounds
 from tiphys_models.serving.certificates import ServerCertificates, TrustedAuthority
 from tiphys_operator.all_metrics import all_metrics
 from tiphys_operator.cluster.watching import ClusterWatch
 from tiphys_operator.gates.opener import SecondOpener
+from tiphys_operator.hints.controller import HintsController
 from tiphys_operator.metrics import ErrorReason
 from tiphys_operator.object_guard import ObjectGuard
 from tiphys_operator.placement.controller import PlacementController
@@ -33,6 +34,7 @@ from tiphys_operator.placement.observer import POLICIES_PATH, Observer
 from tiphys_operator.platforms.asking import InstanceReader
 from tiphys_operator.platforms.controller import PlatformsController
 from tiphys_operator.platforms.metrics import PlatformMetrics
+from tiphys_operator.prometheus import prometheus_of
 from tiphys_operator.records import make_records
 from tiphys_operator.runtime.health import Health, beat
 from tiphys_operator.runtime.kopf_watch import KopfWatch, SeenVersions
@@ -66,26 +68,7 @@ _MODELS_LATE_S = 120.0
 _CRD_AGAIN_S = 2.0
 _WATCH_AGAIN_S, _WATCH_AGAIN_MAX_S, _WATCH_STEADY_S = 1.0, 30.0, 60.0
 _PULL_S = 10.0
-_PROMETHEUS_S = 2.0
 _FIRST_PULL_S = 3.0
-
-
-def prometheus_of(settings: Settings) -> PrometheusClient:
-    """The one that select and scaling ask."""
-    return PrometheusClient(
-        settings.prometheus_url,
-        window_s=settings.scrape_window_s,
-        node_label=settings.node_label,
-        timeout_s=_PROMETHEUS_S,
-        limits=QueryLimits(settings.answer_max_bytes, settings.answer_max_series),
-        asker=Asker(
-            settings.prometheus_headers,
-            settings.prometheus_tenant_header,
-            settings.prometheus_tenant,
-            settings.prometheus_tenant_url,
-        ),
-        provenance=Provenance(node=settings.prometheus_node_matchers),
-    )
 
 
 class Operator:
@@ -206,6 +189,8 @@ class Operator:
         learned = LearnedCheck(self._client, self._settings.namespace, self._settings.models_dir, guard)
         writer = Writer(self._client, self._leadership, self._metrics, self._clock)
         watch = ClusterWatch(self._client, self._clock, self._metrics, self._health.loops, {SCALING} if self._settings.scaling else ())
+        platforms = self._platforms(watch) if self._settings.knative else None
+        hints = self._hints(watch, writer, platforms) if self._settings.hints else None
         checkpoint = Checkpoint(self._client, writer, self._settings.namespace, self._settings.selection_configmap)
         selection = SelectionController(
             self._client,
@@ -243,6 +228,7 @@ class Operator:
             scheduler_name=self._settings.scheduler_name,
             resync_s=self._settings.resync_s,
             selection=selection,
+            hints=hints,
         )
         selection.on_news = reconciler.wake
         holding = asyncio.create_task(self._leadership.hold(), name="lease")
@@ -252,8 +238,10 @@ class Operator:
             asyncio.create_task(_watch_models(shelf, reconciler, guard, self._health.loops), name="models"),
             asyncio.create_task(selection.run(), name="selection"),
         }
-        if self._settings.knative:
-            working.add(asyncio.create_task(self._platforms(watch).run(), name="platforms"))
+        if platforms is not None:
+            working.add(asyncio.create_task(platforms.run(), name="platforms"))
+        if hints is not None:
+            working.add(asyncio.create_task(hints.run(), name="hints"))
         if self._settings.scaling:
             agents = AgentShelf(self._client, self._settings.namespace, self._settings.models_dir, self._clock)
             scaling = ScalingController(
@@ -297,6 +285,14 @@ class Operator:
         return PlatformsController(
             watch, InstanceReader(metrics), metrics, self._clock, interval_s=interval_s, node_label=label, beats=self._health.loops
         )
+
+    def _hints(self, watch: ClusterWatch, writer: Writer, platforms: PlatformsController | None) -> HintsController:
+        known = {"calls_of": platforms.calls.of} if platforms is not None else {}
+        return HintsController(
+            self._client, writer, watch, self._permissions, self._metrics, self._clock, self._health.loops,
+            own_namespace=self._settings.namespace, scheduler_name=self._settings.scheduler_name,
+            namespaces=self._settings.hints_namespaces, **known,
+        )  # fmt: skip
 
     def _ended(self, part: str, error: BaseException) -> int:
         fields = {"part": part, "error": f"{type(error).__name__}: {error}"}

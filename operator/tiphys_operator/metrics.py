@@ -131,7 +131,7 @@ class OperatorMetrics:
             self.reconciles.labels(result)
         for reason in ErrorReason:
             self.errors.labels(reason)
-        for kind in ("status", "event", "plan", "scale", "resize", "gate"):
+        for kind in ("status", "event", "plan", "scale", "resize", "gate", "hint"):
             self.writes.labels(kind)
         self.count_policies({})
 

@@ -125,6 +125,8 @@ class Settings(BaseSettings):
     resync_s: float = Field(default=30.0, gt=0, description="Longest time between two reconciliations.")
     gates_enabled: bool = Field(default=False, description="Whether pods that are held longer than anybody may wait are let go.")
     gates_longest_wait_s: float = Field(default=10.0, gt=0, le=3600, description="So long the extender may hold a pod; we come 3 s later.")
+    hints: bool = Field(default=False, description="Whether hints of SchedulingPolicies are written on pods.")
+    hints_namespaces: Names = Field(default=frozenset(), description="Namespaces in which they may be, with commas; empty: all.")
     status_host: str = Field(default="0.0.0.0", description="Address of metrics and probes.")  # noqa: S104
     status_port: int = Field(default=8080, ge=0, le=65535, description="Port of metrics and probes; 0 takes a free one and logs it.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severe line written.")

@@ -41,6 +41,7 @@ WANTED_MODES = {
     "existing-secrets",
     "routing",
     "gates",
+    "hints",
     "monitoring",
     "minimal",
     "ha",

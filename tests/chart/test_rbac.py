@@ -117,6 +117,7 @@ ALLOWED: dict[tuple[str, str], set[Right]] = {
         | {("batch", kind, "list", ()) for kind in ("jobs", "cronjobs")}
     ),
     ("ClusterRole", "tiphys-gates"): OPENS,
+    ("ClusterRole", "tiphys-hints"): rights("", "pods", ("patch",)),
     ("ClusterRole", "tiphys-weights-check"): {
         ("tiphys.io", kind, "list", ()) for kind in ("schedulingpolicies", "scalingpolicies", "streampolicies", "learnedmodels")
     },
@@ -135,6 +136,7 @@ BINDINGS = {
     ("tiphys-operator-claim", "Role", "tiphys-operator-claim"),
     ("tiphys-operator-gates", "ClusterRole", "tiphys-gates"),
     ("tiphys-extender-gates", "ClusterRole", "tiphys-gates"),
+    ("tiphys-operator-hints", "ClusterRole", "tiphys-hints"),
     ("tiphys-scheduler", "Role", "tiphys-scheduler"),
     ("tiphys-scheduler-kube-scheduler", "ClusterRole", "system:kube-scheduler"),
     ("tiphys-scheduler-volume-scheduler", "ClusterRole", "system:volume-scheduler"),
@@ -200,7 +202,8 @@ def test_the_operator_finds_every_right_it_checks_at_start() -> None:
     rendered = render_mode("default")
     held = granted(rendered.one("ClusterRole", "tiphys-operator")) | granted(rendered.one("Role", "tiphys-operator"))
     held |= granted(render_mode("gates").one("ClusterRole", "tiphys-gates"))
-    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", gates=True):
+    held |= granted(render_mode("hints").one("ClusterRole", "tiphys-hints"))
+    for wanted in permissions("tiphys-system", "tiphys-operator", "tiphys-selection", gates=True, hints={""}):
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         names = (wanted.name,) if wanted.name else ()
         assert (wanted.group, resource, wanted.verb, names) in held, wanted.text

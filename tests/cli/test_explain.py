@@ -154,3 +154,13 @@ def test_a_pod_that_was_let_go_and_never_asked_about_says_both() -> None:
     assert len(found.because) > 1
     waits = explanation("ns", "p", pod(node=""), {"asked": False, "held": held}, "here", "tiphys")
     assert "has been let go" in waits.headline
+
+
+def test_hints_that_stand_as_we_wrote_them_are_told_and_users_own_are_not() -> None:
+    mark = {"tiphys.io/hints": "deletionCost=13,doNotDisrupt=95s", "karpenter.sh/do-not-disrupt": "95s"}
+    for asked in (record(), record(asked=False)):
+        found = explanation("ns", "p", pod(annotations=mark | {"controller.kubernetes.io/pod-deletion-cost": "5"}), asked, "here", "tiphys")
+        assert [line for line in found.because if "95s" in line], "ours"
+        assert not [line for line in found.because if "deletion cost" in line], "a user has changed it"
+    found = explanation("ns", "p", pod(annotations=mark | {"controller.kubernetes.io/pod-deletion-cost": "13"}), record(), "here", "tiphys")
+    assert found.because[-1].startswith("Its deletion cost is 13: ")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiphys_cli.support.explain_held import OPENED, held_headline, held_lines
+from tiphys_cli.support.explain_hints import hint_lines
 from tiphys_models.api.reasons import FallbackReason, NeutralReason
 from tiphys_models.base.facts import pod_facts
 
@@ -87,9 +88,9 @@ def explanation(
     if not record.get("asked"):
         if (held := record.get("held")) and not node:
             return Explanation(namespace, name, held_headline(name, held), tuple(held_lines(held)), node, extender, record)
-        because = (*held_lines(held or {}), *never_asked(pod, scheduler_name))
+        because = (*held_lines(held or {}), *never_asked(pod, scheduler_name), *hint_lines(pod))
         return Explanation(namespace, name, _unasked_headline(name, node, pod), because, node, extender)
-    return Explanation(namespace, name, _headline(name, node, record), tuple(_because(node, record)), node, extender, record)
+    return Explanation(namespace, name, _headline(name, node, record), (*_because(node, record), *hint_lines(pod)), node, extender, record)
 
 
 def never_asked(pod: Mapping[str, Any] | None, scheduler_name: str) -> list[str]:

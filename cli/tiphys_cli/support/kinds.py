@@ -29,6 +29,7 @@ GOOD: Mapping[str, Mapping[str, str]] = {
         ConditionType.CONFLICT: "False",
         ConditionType.MODEL_LOADED: "True",
         ConditionType.SELECTING: "True",
+        ConditionType.HINTING: "True",
     },
     LEARNED_MODEL.kind: {ModelConditionType.ACCEPTED: "True", ModelConditionType.LOADED: "True"},
     SCALING_POLICY.kind: {
@@ -54,6 +55,8 @@ ADVICE: Mapping[str, str] = {
     "CapacityUnknown": "wait for load, or set spec.agent.requestCpuMicroseconds",
     "Conflict": "delete the newer of the two",
     "DegradedToFallback": "publish sound weights (`tiphys model publish`), or choose another policy (`tiphys policies`)",
+    "HintsForbidden": "set hints.enabled of the chart, which gives the operator's account the right",
+    "HintsOff": "set hints.enabled (and hints.namespaces) of the chart, or remove spec.hints",
     "InternalError": "the operator's log line `object left out` names the error; correct the object, or empty its status",
     "InvalidSpec": "correct the field that the message names",
     "ModelMissing": "publish it with `tiphys model publish`, or remove the name",

@@ -17,6 +17,8 @@ class ConditionType(StrEnum):
     MODEL_LOADED = "ModelLoaded"
     SELECTING = "Selecting"
     """Condition of policies with `spec.select` only: whether the selector chooses."""
+    HINTING = "Hinting"
+    """Condition of policies with `spec.hints` only: whether they are written on pods."""
 
 
 class Reason(StrEnum):
@@ -68,6 +70,12 @@ class Reason(StrEnum):
     """Selecting=True, but some nodes have an instance type without a price; they count as the dearest known core by core."""
     CANDIDATES_UNKNOWN = "CandidatesUnknown"
     """Selecting=True, but the learned selector was trained without some of the candidates and never chooses them."""
+    HINTING = "Hinting"
+    """Hinting=True: hints are written on the pods that the policy decides."""
+    HINTS_OFF = "HintsOff"
+    """Hinting=False: the release writes no hints, or none in this namespace."""
+    HINTS_FORBIDDEN = "HintsForbidden"
+    """Hinting=False: the operator may not patch pods; the message says what to do."""
     SWITCHED = "Switched"
     """Event only: another candidate decides from now on."""
     INTERNAL_ERROR = "InternalError"

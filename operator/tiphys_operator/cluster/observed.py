@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import Any
+from typing import Any, Protocol
 
 from tiphys_models.base.clock import Clock, SystemClock
 from tiphys_operator.cluster.instances import Instance, instance_of
@@ -34,6 +34,18 @@ class Group:
     count: int = 0
 
 
+class PodFollower(Protocol):
+    """What is shown every pod that the cluster has taken, beside it: pods are watched once."""
+
+    def put(self, obj: Mapping[str, Any], live: LivePod) -> None:
+        """The pod was added or changed, or has ended."""
+        ...
+
+    def drop(self, uid: str, *, ended: bool) -> None:
+        """The pod is gone; `ended`: it was seen to go just now, and nobody had asked it to."""
+        ...
+
+
 _Labels = tuple[tuple[str, str], ...]
 
 
@@ -53,6 +65,7 @@ class ObservedCluster:
         """Pods that are instances of a function platform, by uid, while `keeps_instances`."""
         self.on_pod: list[Callable[[Owner], None]] = []
         """Told whose pod was added or changed, of pods that are kept whole."""
+        self.followers: list[PodFollower] = []
         self._whole: dict[Owner, dict[str, ScaledPod]] = {}
         self._owner_of: dict[str, Owner] = {}
         """Owners of pods that are kept whole, by the pod's uid."""
@@ -138,10 +151,14 @@ class ObservedCluster:
             self.pods[uid] = pod
             self._finished.append((self._clock.monotonic_s(), uid))
             self._let_go_of_finished()
+        for follower in self.followers:
+            follower.put(obj, pod)
 
-    def drop_pod(self, uid: str) -> None:
-        """The pod was deleted: everything kept of it is removed."""
+    def drop_pod(self, uid: str, *, ended: bool = False) -> None:
+        """The pod was deleted, or has ended where only unfinished ones are watched: everything kept of it is removed."""
         self._forget(uid)
+        for follower in self.followers:
+            follower.drop(uid, ended=ended)
 
     def pod_uids(self) -> set[str]:
         """Uids of all known pods."""
@@ -227,8 +244,9 @@ class PodSink:
         self._cluster.put_pod(obj)
 
     def drop(self, obj: dict[str, Any]) -> None:
-        """The watch shows that a pod was deleted, which goes to the observed cluster."""
-        self._cluster.drop_pod(obj["metadata"]["uid"])
+        """The watch shows that a pod was deleted, or is unfinished no longer, which goes to the observed cluster."""
+        metadata = obj["metadata"]
+        self._cluster.drop_pod(metadata["uid"], ended=not metadata.get("deletionTimestamp"))
 
     def listed(self, uids: set[str]) -> None:
         """Whatever is not in the list is gone."""

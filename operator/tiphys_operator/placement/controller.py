@@ -14,7 +14,7 @@ from tiphys_models.base.errors import InvalidInput, Unavailable
 from tiphys_models.kube.client import ApiError
 from tiphys_operator.metrics import ErrorReason, OperatorMetrics
 from tiphys_operator.placement.decision_reader import DecisionReader
-from tiphys_operator.placement.observation import Observation, Selecting
+from tiphys_operator.placement.observation import Hinting, Observation, Selecting
 from tiphys_operator.placement.observer import Observer
 from tiphys_operator.placement.plan import Plan, plan
 from tiphys_operator.runtime.events import Seen
@@ -53,8 +53,9 @@ class PlacementController:
         scheduler_name: str,
         resync_s: float,
         selection: Selecting | None = None,
+        hints: Hinting | None = None,
     ) -> None:
-        self._selection = selection
+        self._selection, self._hints = selection, hints
         self._observer, self._writer, self._reader = observer, writer, reader
         self._permissions, self._health, self._metrics, self._clock = permissions, health, metrics, clock
         self._own_namespace, self._scheduler_name, self._resync_s = own_namespace, scheduler_name, resync_s
@@ -105,6 +106,9 @@ class PlacementController:
         if self._selection is not None:
             self._selection.see(seen.policies)
             seen = replace(seen, selections=self._selection.found())
+        if self._hints is not None:
+            self._hints.see(seen.policies)
+            seen = replace(seen, hints=self._hints.rights())
         self._health.listed_s = self._clock.monotonic_s()
         if self._health.watch is not None:
             objects: tuple[Seen, ...] = (*seen.policies, *seen.learned)

@@ -133,6 +133,28 @@ class SelectionSeen:
     """Candidates that a learned selector was trained without."""
 
 
+@dataclass(frozen=True, slots=True)
+class HintRights:
+    """Where the operator may write hints on pods."""
+
+    namespaces: frozenset[str] = frozenset()
+    """Empty: everywhere."""
+    denied: frozenset[str] = frozenset()
+    """Those of them, or "" for everywhere, in which RBAC denies it."""
+
+
+class Hinting(Protocol):
+    """The controller of hints, as that of placement, which writes its statuses, knows it."""
+
+    def see(self, policies: Sequence[PolicySeen]) -> None:
+        """Take the policies there are now."""
+        ...
+
+    def rights(self) -> HintRights:
+        """Where hints may be written."""
+        ...
+
+
 class Selecting(Protocol):
     """The controller of `select`, as that of placement, which writes its statuses, knows it."""
 
@@ -168,6 +190,8 @@ class Observation:
     """sha256 of what the extenders serve by model, policy and mode, as far as they were asked."""
     selections: Mapping[str, SelectionSeen] = field(default_factory=dict)
     """Results of selection, by key of the policy with `select`."""
+    hints: HintRights | None = None
+    """Where hints may be written; None in a release that writes none."""
     held: Mapping[str, frozenset[str]] | None = None
     """sha256 of LearnedModels in the extenders by name, "" for an extender without it; None if none could be asked."""
 

@@ -15,6 +15,7 @@ from tiphys_models.api.routing import PROTECTED_NAMESPACES, Route, Router
 from tiphys_models.api.scheduling_policy import DecisionCounters, SchedulingPolicyStatus
 from tiphys_models.api.selection import SelectionStatus
 from tiphys_models.kube.guard import caught
+from tiphys_operator.placement.hint_verdicts import hint_verdicts
 from tiphys_operator.placement.model_plan import ModelWrite, plan_models, policy_model
 from tiphys_operator.placement.observation import AnswerCounts, ModelSeen, Observation, PolicySeen, SelectionSeen
 from tiphys_operator.placement.select_verdicts import candidate, select_verdicts, switch_events
@@ -130,6 +131,7 @@ def _judged(policy: PolicySeen, observation: Observation, router: Router, own_na
             verdicts = with_unknown(verdicts, policy.route.spec)
             chosen = selection.status or policy.status.selection
             events.extend(switch_events(policy, selection))
+        verdicts = (*verdicts, *hint_verdicts(policy.route.spec, policy.namespace, observation.hints))
     status = SchedulingPolicyStatus(
         observed_generation=policy.generation,
         active_policy=active,
@@ -290,7 +292,9 @@ _WARNINGS = frozenset(
         Reason.MODEL_STAGE,
         Reason.SELECTOR_UNAVAILABLE,
         Reason.CLUSTER_UNKNOWN,
+        Reason.HINTS_OFF,
+        Reason.HINTS_FORBIDDEN,
     }
 )
 _GOOD_NEWS = frozenset({Reason.ACCEPTED, Reason.DISABLED, Reason.MODEL_LOADED})
-_RECOVERIES = frozenset({Reason.NO_CONFLICT, Reason.PODS_ROUTED, Reason.MODEL_NOT_NEEDED, Reason.SELECTING})
+_RECOVERIES = frozenset({Reason.NO_CONFLICT, Reason.PODS_ROUTED, Reason.MODEL_NOT_NEEDED, Reason.SELECTING, Reason.HINTING})

@@ -8,7 +8,7 @@ from tiphys_models.base.clock import Clock
 from tiphys_models.base.heartbeats import Heartbeats
 from tiphys_operator.cluster.watching import ClusterWatch
 from tiphys_operator.platforms.asking import InstanceReader
-from tiphys_operator.platforms.counting import IdleCounts
+from tiphys_operator.platforms.counting import IdleCounts, LastCalls
 from tiphys_operator.platforms.knative import PERIOD_S
 from tiphys_operator.platforms.metrics import PlatformMetrics
 
@@ -25,6 +25,7 @@ class PlatformsController:
     ) -> None:  # fmt: skip
         self._watch, self._reader, self._clock, self._interval_s, self._beats = watch, reader, clock, interval_s, beats
         self._counts = IdleCounts()
+        self.calls = LastCalls()
         # before anybody begins to watch pods: those that were seen already would be no instances
         watch.observed.keeps_instances = True
         metrics.show(self._counts.nodes, clock, node_label)
@@ -48,4 +49,5 @@ class PlatformsController:
         instances, began_s = dict(self._watch.observed.instances), self._clock.monotonic_s()
         stats = await self._reader.ask(instances)
         idle = {uid: found.idle for uid, found in stats.items()}
+        self.calls.round(idle, self._clock.monotonic_s())
         self._counts.round(instances, idle, began_s - PERIOD_S, self._clock.monotonic_s())

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from tiphys_operator.cluster.instances import Instance
 
 REMEMBERED_S = 300.0
 """So long a node is said to have none of a function whose last instance there has gone: what is named no more would be believed until its
 report is too old. Readers believe none that is older."""
+
+
+SETTLED_S = 60.0
+"""An instance counts as one with calls for so long after it had one: calls come and go by the second."""
+_SILENT_S = 30.0
+"""Of an instance that has said nothing for so long nothing is known."""
+
+
+class Calls(IntEnum):
+    """Whether calls are in progress in an instance."""
+
+    IDLE = 0
+    UNKNOWN = 1
+    BUSY = 2
+
+
+class LastCalls:
+    """Whether each instance had calls of late."""
+
+    def __init__(self) -> None:
+        self._said_s: dict[str, tuple[float, float]] = {}
+        """Since when an instance has been idle (inf: it is not), and when it last said anything; by uid."""
+
+    def round(self, idle: Mapping[str, bool], now_s: float) -> None:
+        """Whether each instance that answered is idle, by uid."""
+        for uid, is_idle in idle.items():
+            since_s, _ = self._said_s.get(uid, (-math.inf, now_s))
+            began_s = now_s if since_s == math.inf else since_s
+            self._said_s[uid] = (began_s if is_idle else math.inf, now_s)
+        for uid in [uid for uid, (_, said_s) in self._said_s.items() if now_s - said_s > _SILENT_S]:
+            del self._said_s[uid]
+
+    def of(self, uid: str, now_s: float) -> Calls:
+        """What is known of one."""
+        known = self._said_s.get(uid)
+        if known is None or now_s - known[1] > _SILENT_S:
+            return Calls.UNKNOWN
+        since_s, _ = known
+        return Calls.IDLE if now_s - since_s >= SETTLED_S else Calls.BUSY
 
 
 @dataclass(frozen=True, slots=True)

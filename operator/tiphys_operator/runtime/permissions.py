@@ -95,6 +95,7 @@ _BINDING = (
 )
 GET_HELD = Permission("get", "", "pods", "looking again at a held pod that was changed")
 OPEN_GATES = Permission("patch", "", "pods", "letting go pods that are held longer than anybody may wait")
+WRITE_HINTS = Permission("patch", "", "pods", "hints on pods")
 CREATE_EVENTS = Permission("create", "", "events", "Events")
 PATCH_EVENTS = Permission("patch", "", "events", "counting up repeated Events")
 
@@ -108,9 +109,13 @@ def wanted(
     binding: bool = True,
     scaling_namespaces: Collection[str] = (),
     gates: bool = False,
+    hints: Collection[str] = (),
     claim: tuple[str, str] | None = None,
 ) -> tuple[Permission, ...]:
-    """Everything the operator does; what scaling does to workloads in the named namespaces only, if any are named."""
+    """Everything the operator does; what scaling does to workloads in the named namespaces only, if any are named.
+
+    `hints`: namespaces in which hints are written; one without a name is all of them.
+    """
     places = sorted(scaling_namespaces) or [""]
     acts = tuple(replace(permission, namespace=place) for place in places for permission in _SCALING_ACTS)
     lease = {"group": "coordination.k8s.io", "resource": "leases", "needed_for": "leading", "namespace": namespace}
@@ -132,6 +137,7 @@ def wanted(
         *((*_SCALING, *acts, *(() if scaling_namespaces else _SCALING_KNOWS)) if scaling else ()),
         *(_BINDING if binding else ()),
         *((GET_HELD, OPEN_GATES) if gates else ()),
+        *(replace(WRITE_HINTS, namespace=place) for place in sorted(hints)),
         CREATE_EVENTS,
         PATCH_EVENTS,
         Permission(verb="get", name=lease_name, **lease),
@@ -151,6 +157,7 @@ def wanted_by(settings: Settings, claim: tuple[str, str] | None) -> tuple[Permis
         scaling_namespaces=settings.scaling_namespaces,
         binding=settings.binding,
         gates=settings.gates_enabled,
+        hints=(settings.hints_namespaces or {""}) if settings.hints else (),
         claim=claim,
     )
 

@@ -282,7 +282,9 @@ def test_a_plan_is_complete_and_settles_in_one_round(
     assert {w.policy.name for w in first.statuses} == set(specs)
     for write in first.statuses:
         selects = write.policy.route is not None and write.policy.route.spec.select is not None
-        assert [c.type for c in write.status.conditions] == [k for k in ConditionType if selects or k != ConditionType.SELECTING]
+        hints = write.policy.route is not None and write.policy.route.spec.hints.any
+        there = {ConditionType.SELECTING: selects, ConditionType.HINTING: hints}
+        assert [c.type for c in write.status.conditions] == [k for k in ConditionType if there.get(k, True)]
         assert all(c.reason in set(Reason) and c.message and len(c.message) <= 1024 for c in write.status.conditions)
         assert write.status.routed_pods <= write.status.matching_pods
     assert sum(first.counts.values()) == len(specs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiphys_operator.cluster.instances import Instance
-from tiphys_operator.platforms.counting import REMEMBERED_S, IdleCounts, NodeReport
+from tiphys_operator.platforms.counting import REMEMBERED_S, Calls, IdleCounts, LastCalls, NodeReport
 
 
 def instance(name: str, node: str = "n0", function: str = "shop/resize") -> Instance:
@@ -55,3 +55,22 @@ def test_what_is_remembered_ends_with_the_instances() -> None:
         counts.round({"u": instance("a", f"n{number}", f"shop/f{number}")}, {"u": True}, now_s - 1, now_s)
         assert len(counts.nodes) <= 2
         assert len(counts._seen_s) <= 2
+
+
+def test_an_instance_that_had_a_call_within_the_last_minute_is_one_with_calls() -> None:
+    calls = LastCalls()
+    calls.round({"a": True, "b": False}, 100.0)
+    assert (calls.of("a", 100.0), calls.of("b", 100.0), calls.of("c", 100.0)) == (Calls.IDLE, Calls.BUSY, Calls.UNKNOWN)
+    for second in range(105, 166, 5):
+        calls.round({"a": True, "b": True}, float(second))
+        assert calls.of("b", float(second)) is (Calls.BUSY if second < 165 else Calls.IDLE)
+    calls.round({"a": False}, 170.0)
+    assert (calls.of("a", 170.0), calls.of("b", 170.0)) == (Calls.BUSY, Calls.IDLE)
+
+
+def test_of_an_instance_that_says_nothing_any_more_nothing_is_known_or_kept() -> None:
+    calls = LastCalls()
+    calls.round({"a": True}, 100.0)
+    assert calls.of("a", 131.0) is Calls.UNKNOWN
+    calls.round({}, 131.0)
+    assert calls._said_s == {}
