@@ -19,7 +19,7 @@ def router(*objects: dict[str, Any], own: str = "") -> Router:
 
 def test_the_default_is_harmless() -> None:
     spec = parse_spec(policy_object())
-    assert (spec.mode, str(spec.policy), str(spec.fallback)) == ("Shadow", "warm-first", "warm-first")
+    assert (spec.mode, str(spec.policy), str(spec.fallback)) == ("Shadow", "estimator", "warm-first")
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,23 @@ def test_without_processor_time_the_estimator_places_and_waits_as_warm_first_wai
     np.testing.assert_array_equal(blind.calls.node, waits.calls.node)
     np.testing.assert_array_equal(blind.held_s, waits.held_s)
     assert (blind.calls.node != sees.calls.node).any()
+
+
+def test_the_network_stands_over_the_estimator_on_the_same_calls_and_over_nothing_else() -> None:
+    def row(policy: str, seed: int, mean_s: float) -> dict[str, object]:
+        return {
+            "scenario": "k8s",
+            "history": "none",
+            "workload": "M1",
+            "policy": policy,
+            "seed": seed,
+            "mean_s": mean_s,
+            "p99_s": 2 * mean_s,
+        }
+
+    estimator = [row("estimator", 0, 4.0), row("estimator", 1, 2.0)]
+    rows = [*estimator, row("estimator-network", 0, 3.0), row("estimator-network", 1, 1.5)]
+    (line,) = kube.network_table(kube.summarise(rows))
+    assert line["mean ÷ `estimator`"] == "0.750 (0.750–0.750)"
+    assert (line["world"], line["seeds"]) == ("`k8s`", 2)
+    assert not kube.network_table(kube.summarise(estimator))

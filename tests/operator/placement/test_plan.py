@@ -40,7 +40,7 @@ def test_a_rule_in_shadow_is_ready_at_once() -> None:
         "Routed": ("Unknown", "NoPods"),
         "ModelLoaded": ("True", "ModelNotNeeded"),
     }
-    assert status_of(made).active_policy == "warm-first"
+    assert status_of(made).active_policy == "estimator"
     assert made.counts == {("Shadow", "True"): 1}
 
 
@@ -220,7 +220,7 @@ def test_a_status_corrupted_by_hand_is_written_anew() -> None:
     policy = seen()
     broken = seen("p")
     object.__setattr__(broken, "status", status_of(planned(policy)).model_copy(update={"active_policy": "nonsense"}))
-    assert status_of(planned(broken)).active_policy == "warm-first"
+    assert status_of(planned(broken)).active_policy == "estimator"
 
 
 def test_what_an_older_schema_pruned_from_a_status_is_written_anew() -> None:

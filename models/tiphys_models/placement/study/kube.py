@@ -54,7 +54,7 @@ RULES: tuple[KubePlayer, ...] = (
     ESTIMATOR,
     ESTIMATOR_NETWORK,
 )
-TITLE = "kubernetes"
+TITLE, NETWORK_TITLE = "kubernetes", "estimator-network"
 BLIND_TITLE, TRACED_TITLE = "processor time unseen", trace.NAME
 BLIND_WORLD, TRACED_WORLD = BLIND.name, TRACED.name
 DEFAULT = "estimator"
@@ -293,7 +293,7 @@ def table(summary: Sequence[Row]) -> list[Row]:
             row = found.get((scenario, history, metric, policy))
             if row is None:
                 return ""
-            return f"{row['mean']:.3f}" if row["ci95_low"] is None else f"{row['mean']:.3f} ({row['ci95_low']:.3f}–{row['ci95_high']:.3f})"
+            return _ends(row)
 
         lines.append(
             {
@@ -306,6 +306,25 @@ def table(summary: Sequence[Row]) -> list[Row]:
             }
         )
     return lines
+
+
+def network_table(summary: Sequence[Row]) -> list[Row]:
+    """The network over the estimator by world: means, p99 and seeds."""
+    own = [row for row in summary if row["policy"] == NETWORK]
+    found = {(row["scenario"], row["history"], row["metric"]): row for row in own if row["metric"].endswith(DEFAULT)}
+    worlds = dict.fromkeys((scenario, history) for scenario, history, _ in found)
+    return [
+        {
+            "world": f"`{scenario}`" + (", after a minute" if history != "none" else ""),
+            "seeds": found[scenario, history, f"mean over {DEFAULT}"]["n"],
+            **{f"{label} ÷ `{DEFAULT}`": _ends(found[scenario, history, f"{label} over {DEFAULT}"]) for label in ("mean", "p99")},
+        }
+        for scenario, history in worlds
+    ]
+
+
+def _ends(row: Row) -> str:
+    return f"{row['mean']:.3f}" if row["ci95_low"] is None else f"{row['mean']:.3f} ({row['ci95_low']:.3f}–{row['ci95_high']:.3f})"
 
 
 def of_one_world(rows: Sequence[Row], world: str) -> list[Row]:
