@@ -128,6 +128,8 @@ class HintsController:
         if everybody:
             self._look_at_all_s = now_s + _LOOK_AT_ALL_S
             self._not_before_s = {uid: at_s for uid, at_s in self._not_before_s.items() if uid in self._pods}
+            # a namespace may be gone for good
+            self._rests = {name: rest for name, rest in self._rests.items() if rest[0] > now_s - _BACKOFF_MAX_S}
         changed = self._pods.changed()
         carrying = dict.fromkeys(Hint, 0)
         for number, uid in enumerate(self._pods.uids() if everybody else changed, 1):
