@@ -86,8 +86,8 @@ def test_every_group_has_the_common_lane_and_at_most_four() -> None:
     for group in lanes.GROUPS.values():
         assert group[0] == lanes.BASE
         assert len(set(group)) == len(group) <= lanes.MOST_LANES
-    assert lanes.group_of(["estimator"]) == ("warm-first", "estimator")
-    for wrong in (["faasrank"], ["nobody"], ["rule-6", "estimator", "greedy", "hashing"], ["warm-first"]):
+    assert lanes.group_of(["estimator", "estimator-network"]) == ("warm-first", "estimator", "estimator-network")
+    for wrong in (["faasrank-paper"], ["nobody"], ["rule-6", "estimator", "greedy", "hashing"], ["warm-first"]):
         with pytest.raises(InvalidInput):
             lanes.group_of(wrong)
 
@@ -98,11 +98,18 @@ def test_groups_take_turns_in_being_first() -> None:
 
 def test_only_pods_of_policies_that_wait_let_themselves_be_held() -> None:
     labelled = {}
-    for name in ("warm-first", "estimator", "rule-6", "kube-default", "most-allocated"):
+    for name in ("warm-first", "estimator", "estimator-network", "rule-6", "kube-default", "most-allocated"):
         pod = pod_manifest(lanes.lane_of(name), "p", FUNCTIONS[0], "r")
         labelled[name] = MAY_WAIT in pod["metadata"]["labels"]
         assert "schedulingGates" not in pod["spec"]  # admission's to put on
-    assert labelled == {"warm-first": False, "estimator": True, "rule-6": True, "kube-default": False, "most-allocated": False}
+    assert labelled == {
+        "warm-first": False,
+        "estimator": True,
+        "estimator-network": True,
+        "rule-6": True,
+        "kube-default": False,
+        "most-allocated": False,
+    }
     assert lanes.lane_of("kube-default").scheduler_name == "default-scheduler"
     assert lanes.lane_of("most-allocated").scheduler_name == "most-allocated"
     assert lanes.lane_of("estimator").scheduler_name == "tiphys"

@@ -21,7 +21,7 @@ CONTROL = "kube-scheduler"
 """The lane of the plain scheduler."""
 SHADOW_SUFFIX = "-shadow"
 DEFAULT_POLICIES = (PolicyName.ESTIMATOR, PolicyName.WARM_FIRST)
-PATIENT = (PolicyName.WARM_FIRST_WAITS, PolicyName.RULE_6, PolicyName.ESTIMATOR)
+PATIENT = (PolicyName.WARM_FIRST_WAITS, PolicyName.RULE_6, PolicyName.ESTIMATOR, PolicyName.ESTIMATOR_NETWORK)
 """Policies that may hold a pod until an instance is free."""
 NODES_PER_LANE = 10
 MACHINE = MachineType("F8", 8, 2 * GIB, 0.333)

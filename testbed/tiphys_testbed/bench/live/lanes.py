@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from tiphys_models.artifacts.shipped import is_carried
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.placement.registry import PolicyName, is_learned, is_ours
 from tiphys_testbed.demo.lanes import PATIENT, Lane
@@ -25,6 +26,7 @@ STOCK = (KUBE_DEFAULT, MOST_ALLOCATED, *TRIMARAN)
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "waiting": (BASE, KUBE_DEFAULT, "rule-6", "estimator"),
     "packing": (BASE, MOST_ALLOCATED, PACKING, BALANCING),
+    "network": (BASE, "rule-6", "estimator", "estimator-network"),
     "books": (BASE, AGAIN, "warm-first-books", "warm-first-waits"),
 }
 CHOSEN = ("waiting", "packing")
@@ -38,8 +40,8 @@ def group_of(names: Sequence[str]) -> tuple[str, ...]:
     """A group made of these lanes, the common one first; InvalidInput if there is no such lane, or too many."""
     lanes = tuple(dict.fromkeys((BASE, *names)))
     for name in lanes:
-        if name not in (*STOCK, AGAIN) and (not is_ours(name) or is_learned(name)):
-            raise InvalidInput(f"--lanes: {name!r} is neither a policy that needs no model nor one of {', '.join((*STOCK, AGAIN))}")
+        if name not in (*STOCK, AGAIN) and (not is_ours(name) or (is_learned(name) and not is_carried(name))):
+            raise InvalidInput(f"--lanes: {name!r} is neither a policy that can decide as it ships nor one of {', '.join((*STOCK, AGAIN))}")
     if not 2 <= len(lanes) <= MOST_LANES:
         raise InvalidInput(f"--lanes: name one to {MOST_LANES - 1} lanes beside {BASE}")
     return lanes
