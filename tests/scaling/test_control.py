@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiphys_models.scaling.control import Control, Learned, WindowReading, step
-from tiphys_models.scaling.headroom import AFTER, LEAST, MOST, START, Headroom, WindowOutcome, controlled, predicted
+from tiphys_models.scaling.headroom import AFTER, LEAST, LEAST_BLIND, MOST, START, Headroom, WindowOutcome, controlled, predicted
 from tiphys_models.scaling.request_cpu import ENOUGH, RequestCPU, learned
 from tiphys_models.scaling.standing import Delays, rate_after_jumps, stands
 
@@ -119,6 +119,14 @@ def test_a_release_is_not_paid_twice() -> None:
     back = controlled(known, missed(cpu_jumped=True))
     assert back.value == pytest.approx(1.1)
     assert controlled(back, missed()).value < 1.11
+
+
+def test_where_cpu_is_never_measured_headroom_makes_up_for_what_is_believed() -> None:
+    known = Headroom(LEAST)
+    for _ in range(400):
+        known = controlled(known, WindowOutcome(False, 100.0, 100.0, blind=True), 0.985)
+    assert known.value == pytest.approx(LEAST_BLIND)
+    assert controlled(known, missed(blind=True)).value / known.value == pytest.approx(math.exp(0.1 * 0.985))
 
 
 @given(st.lists(st.sampled_from([True, False, None]), max_size=80))

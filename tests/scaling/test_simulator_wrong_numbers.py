@@ -35,6 +35,13 @@ def test_beliefs_are_mended_by_the_first_windows() -> None:
     assert high == pytest.approx(right, rel=0.02)
 
 
+def test_without_any_reading_of_cpu_the_controller_alone_repairs_a_belief() -> None:
+    load = constant(300.0, 1800)
+    agent, rule = (play(a, [load], SCENARIOS["cpu-unread"]).kept()[0, 60:].mean() for a in (RulePlus(), make_agent("rule")))
+    assert agent > 0.9
+    assert rule < 0.1
+
+
 def test_agents_are_told_the_truth_by_default() -> None:
     episode = ServiceEpisode([constant(300.0, 60)], DEFAULT_SCENARIO)
     while not episode.over:

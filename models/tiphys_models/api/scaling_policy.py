@@ -210,7 +210,7 @@ class AgentRef(Api):
 
     kind: AgentName = Field(
         default="rule",
-        description="rule, rule-horizontal, hpa, naive, a learned agent, or one that an installed package offers. Default rule.",
+        description="rule, rule-horizontal, hpa, rps-hpa, naive, a learned agent, or one that an installed package offers. Default rule.",
     )
     request_cpu_microseconds: Microseconds | None = Field(
         default=None, description="CPU time that one request takes. Default: measured, as CPU used by requests answered."

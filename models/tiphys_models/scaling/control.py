@@ -69,5 +69,5 @@ def step(known: Learned, window: WindowReading, control: Control, percentile: fl
     if not control.headroom:
         return replace(known, request=request)
     missed = None if window.late is None else window.late > 1 - percentile + 1e-9
-    outcome = WindowOutcome(missed, window.rate, predicted(window.rates_before, control.rise), request.jumped)
+    outcome = WindowOutcome(missed, window.rate, predicted(window.rates_before, control.rise), request.jumped, not request.measured)
     return replace(known, request=request, headroom=controlled(known.headroom, outcome, control.objective))

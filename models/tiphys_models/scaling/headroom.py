@@ -16,6 +16,8 @@ START = 1.08
 LEAST, MOST = 1.0, 3.0
 STEP = 0.07
 """Of the logarithm, a missed window; a kept one takes back as much times the tolerated share."""
+LEAST_BLIND, STEP_BLIND = 0.6, 0.1
+"""The same where the CPU of requests was never measured: then headroom makes up for what is believed of it, too."""
 JUMP = 1.8
 """A rate this many times the predicted one is a jump."""
 AFTER = 2
@@ -51,6 +53,8 @@ class WindowOutcome:
     """Requests a second that came, and that its sizes were made for, without headroom."""
     cpu_jumped: bool = False
     """Whether the CPU of a request was found to have changed (`RequestCPU.jumped`)."""
+    blind: bool = False
+    """Whether nobody has ever measured the CPU of a request."""
 
 
 def controlled(known: Headroom, window: WindowOutcome, objective: float = OBJECTIVE) -> Headroom:
@@ -63,9 +67,10 @@ def controlled(known: Headroom, window: WindowOutcome, objective: float = OBJECT
     if window.missed is None:
         return Headroom(known.value, former, left, known.excused)
     counts = window.missed and not jumped and not known.exempt
-    moved = known.value * math.exp(STEP * (counts - (1 - objective)))
+    by, least = (STEP_BLIND, LEAST_BLIND) if window.blind else (STEP, LEAST)
+    moved = known.value * math.exp(by * (counts - (1 - objective)))
     excused = known.excused + ((window.missed and not counts) - known.excused) / REMEMBERED
-    return Headroom(min(max(moved, LEAST), MOST), former, left, excused)
+    return Headroom(min(max(moved, least), MOST), former, left, excused)
 
 
 def predicted(rates: Sequence[float], rise: float) -> float:

@@ -85,7 +85,7 @@ class ServiceEpisode:
         r, w = self.plant.read(), self.window
         self._rates[:, HISTORY + w] = r.arrived / self.scenario.window_s
         self._late[:, RECENT + w] = latenesses(r)
-        self._used[:, RECENT + w] = r.used_cpu_m
+        self._used[:, RECENT + w] = r.used_cpu_m if self.scenario.cpu_read else np.nan
         self._p90_s.append(r.p90_s)
         self._newest.append(r)
         del self._newest[: -1 - self.scenario.lag_windows]

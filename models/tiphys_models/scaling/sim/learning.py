@@ -43,7 +43,7 @@ class Learning:
                 float(window.arrived[i]) / self._s.window_s,
                 float(window.completed[i]),
                 None if np.isnan(late[i]) else float(late[i]),
-                float(window.used_cpu_m[i]),
+                float(window.used_cpu_m[i]) if self._s.cpu_read else None,
                 rates_before[i].tolist(),
             )
             self.known[i] = step(self._with_starts(i, known, now_s), reading, control, self._s.percentile)

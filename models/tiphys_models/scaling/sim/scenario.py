@@ -47,6 +47,8 @@ class ServiceScenario:
     """CPU of a request that is believed at first, as a multiple of the true one."""
     cpu_measured: bool = False
     """Whether every agent is told what the estimator makes of its windows, and not the truth."""
+    cpu_read: bool = True
+    """Whether the CPU that pods use can be read at all."""
     work_after: float = 1.0
     """CPU of a request after half of the time, as a multiple of what it was: a release."""
     time_out_s: float = 30.0
@@ -87,6 +89,7 @@ SCENARIOS: Mapping[str, ServiceScenario] = {
         ServiceScenario("cpu-off-15", cpu_measured=True, cpu_believed=0.85),
         ServiceScenario("cpu-off-30", cpu_measured=True, cpu_believed=0.7),
         ServiceScenario("cpu-over-30", cpu_measured=True, cpu_believed=1.3),
+        ServiceScenario("cpu-unread", cpu_measured=True, cpu_believed=0.7, cpu_read=False),
         ServiceScenario("lag-15", cpu_measured=True, lag_windows=1),
         ServiceScenario("lag-30", cpu_measured=True, **_LATE),
         ServiceScenario("starts-40", cpu_measured=True, **_SLOW),
