@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked, LimitsMemory, RememberedValue, ScalingMemory
+from tiphys_models.scaling.headroom import AFTER, LEAST_BLIND, MOST
+from tiphys_models.scaling.request_cpu import LEAST_MS, MOST_MS
+from tiphys_operator.scaling.starting import LONGEST_S
 
 BLOCKED_MAX_S = 1800.0
 """A move that failed waits for so long at most."""
@@ -20,6 +24,9 @@ _TRIES_MAX = 32
 _VALUE_MAX = 2**31
 _CPU_MAX_US = 10**9
 """A thousand seconds of CPU for one request."""
+_VARIANCE_MAX = 0.04
+"""Windows of a service do not run off by more than a fifth as a rule; where they were said to, no release would be noticed."""
+_LAG_MAX_S = 3600.0
 
 
 def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
@@ -34,6 +41,7 @@ def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
             # from the future, it would keep us from acting for ever
             "overridden": [at for at in memory.overridden if math.isfinite(at) and at <= now_s],
             "comparison": memory.comparison if memory.comparison is not None and memory.comparison.sound else None,
+            "learned": None if memory.learned is None else _learned(memory.learned),
         }
     )
 
@@ -68,6 +76,38 @@ def resumed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
         return found.model_copy(update=lasting)
 
     return memory.model_copy(update={"replicas": limits(memory.replicas), "cpu": limits(memory.cpu)})
+
+
+def _learned(found: LearnedMemory) -> LearnedMemory:
+    """Each part that cannot be so is as if nothing had been learned of it."""
+    empty = LearnedMemory(until=found.until if 0 < found.until < math.inf else 0.0)
+    ratio = found.used_milliseconds / found.requests if 0 < found.requests < math.inf else math.nan
+    wrong = []
+    if not (LEAST_MS <= ratio <= MOST_MS):
+        wrong += ["requests", "used_milliseconds", "variance", "last_requests", "last_used_milliseconds", "last_off"]
+    elif not (
+        found.last_off in (-1, 0, 1)
+        and _within(found.last_requests, 0, found.requests)
+        and _within(found.last_used_milliseconds, 0, math.inf)
+    ):
+        wrong += ["last_requests", "last_used_milliseconds", "last_off"]
+    if found.variance is not None and not _within(found.variance, 0, _VARIANCE_MAX):
+        wrong.append("variance")
+    if not all(_within(value, LEAST_BLIND, MOST) for value in (found.headroom or MOST, *found.former_headroom)):
+        wrong += ["headroom", "former_headroom"]
+    wrong += [
+        name
+        for name, most in (("exempt_windows", AFTER), ("excused", 1), ("lag_seconds", _LAG_MAX_S))
+        if not _within(getattr(found, name), 0, most)
+    ]
+    if found.start_seconds is not None and not _within(found.start_seconds, 0, LONGEST_S):
+        wrong.append("start_seconds")
+    return found.model_copy(update={name: getattr(empty, name) for name in ("until", *wrong)})
+
+
+def _within(value: float, least: float, most: float) -> bool:
+    """False for what is no number, too."""
+    return least <= value <= most and math.isfinite(value)
 
 
 def _limits(found: LimitsMemory, now_s: float) -> LimitsMemory:
