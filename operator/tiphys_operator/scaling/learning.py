@@ -64,7 +64,7 @@ def known_of(memory: ScalingMemory, spec: ScalingPolicySpec) -> Learned:
 def request_ms(known: Learned, spec: ScalingPolicySpec, memory: ScalingMemory, windows: Sequence[Window]) -> float | None:
     """CPU milliseconds a request to size by; None if nobody knows yet."""
     if known.request.measured:
-        return known.request.cpu_ms
+        return float(f"{known.request.cpu_ms:.4g}")  # sizes are rounded up: chance in the fifth digit would move them
     if (declared_us := spec.agent.request_cpu_microseconds) is not None:
         return declared_us / 1000
     # windows of which something is missing teach nothing, but are better than no number at all

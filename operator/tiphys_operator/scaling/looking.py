@@ -1,4 +1,4 @@
-"""Between two windows: CPU, and pods for `rule+`, grow where more arrives than fits, and pods that started or were delayed are brought to size."""
+"""Between two windows: CPU (for `rule+` pods, too) grows where more arrives than fits, and late pods are brought to size."""
 
 from __future__ import annotations
 
