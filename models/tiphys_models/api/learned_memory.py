@@ -12,6 +12,7 @@ class LearnedMemory(Api):
     """What the windows of a service have taught."""
 
     until: float = Field(default=0.0, description="When the newest window that counts ended, in seconds since 1970.")
+    measured: bool = Field(default=False, description="Whether enough requests were ever measured to know better than what was declared.")
     requests: float = Field(default=0.0, description="Requests that CPU a request is learned from, older ones counting less.")
     used_milliseconds: float = Field(default=0.0, description="CPU milliseconds that these took.")
     variance: float | None = Field(default=None, description="Variance of a window's own CPU a request, as a share of the learned one.")

@@ -25,8 +25,9 @@ _VALUE_MAX = 2**31
 _CPU_MAX_US = 10**9
 """A thousand seconds of CPU for one request."""
 _VARIANCE_MAX = 0.04
-"""Windows of a service do not run off by more than a fifth as a rule; where they were said to, no release would be noticed."""
+"""A fifth of CPU a request: where windows were said to run off by more, no release would ever be noticed."""
 _LAG_MAX_S = 3600.0
+_LAST = ["last_requests", "last_used_milliseconds", "last_off"]
 
 
 def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
@@ -80,20 +81,19 @@ def resumed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
 
 def _learned(found: LearnedMemory) -> LearnedMemory:
     """Each part that cannot be so is as if nothing had been learned of it."""
-    empty = LearnedMemory(until=found.until if 0 < found.until < math.inf else 0.0)
-    ratio = found.used_milliseconds / found.requests if 0 < found.requests < math.inf else math.nan
+    until, empty = found.until if 0 < found.until < math.inf else 0.0, LearnedMemory()
     wrong = []
-    if not (LEAST_MS <= ratio <= MOST_MS):
-        wrong += ["requests", "used_milliseconds", "variance", "last_requests", "last_used_milliseconds", "last_off"]
-    elif not (
-        found.last_off in (-1, 0, 1)
-        and _within(found.last_requests, 0, found.requests)
-        and _within(found.last_used_milliseconds, 0, math.inf)
+    if not _ratio(found.used_milliseconds, found.requests):
+        wrong += ["requests", "used_milliseconds", *_LAST]
+    elif (
+        found.last_off not in (-1, 0, 1)
+        or found.last_requests > found.requests
+        or not _ratio(found.last_used_milliseconds, found.last_requests)
     ):
-        wrong += ["last_requests", "last_used_milliseconds", "last_off"]
-    if found.variance is not None and not _within(found.variance, 0, _VARIANCE_MAX):
-        wrong.append("variance")
-    if not all(_within(value, LEAST_BLIND, MOST) for value in (found.headroom or MOST, *found.former_headroom)):
+        wrong += _LAST
+    variance = None if found.variance is None or not found.variance >= 0 else min(found.variance, _VARIANCE_MAX)
+    values = found.former_headroom if found.headroom is None else [found.headroom, *found.former_headroom]
+    if not all(_within(value, LEAST_BLIND, MOST) for value in values):
         wrong += ["headroom", "former_headroom"]
     wrong += [
         name
@@ -102,7 +102,11 @@ def _learned(found: LearnedMemory) -> LearnedMemory:
     ]
     if found.start_seconds is not None and not _within(found.start_seconds, 0, LONGEST_S):
         wrong.append("start_seconds")
-    return found.model_copy(update={name: getattr(empty, name) for name in ("until", *wrong)})
+    return found.model_copy(update={name: getattr(empty, name) for name in wrong} | {"until": until, "variance": variance})
+
+
+def _ratio(used_ms: float, requests: float) -> bool:
+    return 0 < requests < math.inf and _within(used_ms / requests, LEAST_MS, MOST_MS)
 
 
 def _within(value: float, least: float, most: float) -> bool:

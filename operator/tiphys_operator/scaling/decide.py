@@ -213,9 +213,9 @@ def _asked(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, vie
         former=here,
         applied=here,
     )
+    known, memory = taught(memory, spec, _lesson(policy, spec, deciders, view, here, now_s))
     if view.measured.problem is not None:
         return _held(record, memory, window, view.measured.problem, view.measured.message)
-    known, memory = taught(memory, spec, _lesson(policy, spec, deciders, view, here, now_s))
     cpu_ms = request_ms(known, spec, memory, windows)
     if cpu_ms is None:
         why = "too few requests were measured to know what CPU one takes; spec.agent.requestCpuMicroseconds says it from the start"

@@ -46,7 +46,8 @@ class Lesson:
 def known_of(memory: ScalingMemory, spec: ScalingPolicySpec) -> Learned:
     """What a status says was learned. `request.cpu_ms` is NaN where nobody knows."""
     m = memory.learned or LearnedMemory()
-    prior_us = spec.agent.request_cpu_microseconds or memory.request_cpu_microseconds
+    declared_us = None if m.measured else spec.agent.request_cpu_microseconds
+    prior_us = declared_us or memory.request_cpu_microseconds
     prior_ms = math.nan if prior_us is None else prior_us / 1000
     request = RequestCPU(
         cpu_ms=m.used_milliseconds / m.requests if m.requests >= ENOUGH else prior_ms,
@@ -63,7 +64,7 @@ def known_of(memory: ScalingMemory, spec: ScalingPolicySpec) -> Learned:
 
 def request_ms(known: Learned, spec: ScalingPolicySpec, memory: ScalingMemory, windows: Sequence[Window]) -> float | None:
     """CPU milliseconds a request to size by; None if nobody knows yet."""
-    if known.request.measured:
+    if memory.learned is not None and memory.learned.measured and not math.isnan(known.request.cpu_ms):
         return float(f"{known.request.cpu_ms:.4g}")  # sizes are rounded up: chance in the fifth digit would move them
     if (declared_us := spec.agent.request_cpu_microseconds) is not None:
         return declared_us / 1000
@@ -91,7 +92,8 @@ def taught(memory: ScalingMemory, spec: ScalingPolicySpec, lesson: Lesson) -> tu
         known = step(known, reading, own or _UNCONTROLLED, percentile)
     known = replace(known, delays=_delays(known.delays, lesson, new, first=not former.until))
     until = new[-1].at_s if new else former.until
-    kept = _remembered(known, until, controlled=lesson.control is not None or former.headroom is not None)
+    measured = former.measured or known.request.measured
+    kept = _remembered(known, until, measured=measured, controlled=lesson.control is not None or former.headroom is not None)
     return known, memory.model_copy(update={"learned": kept})
 
 
@@ -160,10 +162,11 @@ def _delays(known: Delays, lesson: Lesson, new: Sequence[Window], *, first: bool
     return replace(known, lag_s=lag_s if first else known.lag_s + _SLOWLY * (lag_s - known.lag_s))
 
 
-def _remembered(known: Learned, until: float, *, controlled: bool) -> LearnedMemory:
+def _remembered(known: Learned, until: float, *, measured: bool, controlled: bool) -> LearnedMemory:
     request, headroom, delays = known.request, known.headroom, known.delays
     return LearnedMemory(
         until=round(until, 3),
+        measured=measured,
         requests=_short(request.completed),
         used_milliseconds=_short(request.used_ms),
         variance=_short(request.variance),

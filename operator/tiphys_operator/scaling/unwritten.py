@@ -8,7 +8,6 @@ from typing import Any
 
 from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.api.scaling_status import LastDecision, LimitsMemory, MeasuredWindow, RememberedValue, ScalingMemory, ScalingPolicyStatus
-from tiphys_models.scaling.request_cpu import ENOUGH
 from tiphys_operator.scaling.seen import ScalingSeen
 
 REFRESH_S = 60.0
@@ -134,7 +133,7 @@ def _memory_moved(before: ScalingMemory, after: ScalingMemory) -> bool:
 def _learned_moved(before: LearnedMemory, after: LearnedMemory) -> bool:
     """Sums move with every window; a successor takes the recent ones from Prometheus."""
     headroom = abs((after.headroom or 0.0) - (before.headroom or 0.0)) > _HEADROOM_MOVED
-    measured = (before.requests >= ENOUGH) != (after.requests >= ENOUGH)
+    measured = before.measured != after.measured
     excused = abs(after.excused - before.excused) > _EXCUSED_MOVED
     starts = [None if start_s is None else round(start_s) for start_s in (before.start_seconds, after.start_seconds)]
     return headroom or measured or excused or _far(*starts)
