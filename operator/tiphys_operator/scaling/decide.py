@@ -323,7 +323,8 @@ def _lesson(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, vi
     acts, horizontal, vertical = _acts(policy, spec, view), spec.horizontal, spec.vertical
 
     def its_own(window: Window) -> bool:
-        block = block_at(policy, spec, window.at_s - window.length_s)
+        # it was decided at its beginning, by readings that were late
+        block = block_at(policy, spec, window.at_s - window.length_s / 2)
         return acts and (block is None or (block.obeys and not block.washing))
 
     full = (horizontal is None or here.replicas >= horizontal.max_replicas) and (
