@@ -62,6 +62,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "rate of nothing": (_up(policies=[{"type": "Percent", "value": 0, "periodSeconds": 15}]), "value"),
     "rate without a period": (_up(policies=[{"type": "Percent", "value": 1}]), "periodSeconds"),
     "rate of another type": (_up(policies=[{"type": "Pods", "value": 1, "periodSeconds": 15}]), "type"),
+    "a plus too many": (_with(agent={"kind": "rule++"}), "spec.agent.kind"),
     "agent in capitals": (_with(agent={"kind": "DQN"}), "spec.agent.kind"),
     "CPU time of nothing": (_with(agent={"requestCpuMicroseconds": 0}), "spec.agent.requestCpuMicroseconds"),
     "interval of a second": (_with(intervalSeconds=1), "spec.intervalSeconds"),
@@ -81,5 +82,6 @@ GOOD: dict[str, dict[str, Any]] = {
         objective={"latencyMilliseconds": 250, "metrics": {"histogram": "a:b_c", "unit": "milliseconds", "matchers": {"job": "x y"}}}
     ),
     "somebody else's agent": _with(agent={"kind": "my-agent", "requestCpuMicroseconds": 1500}),
+    "the rule with what it learns": _with(agent={"kind": "rule+"}),
     "unknown fields are left out": _with(colour="red"),
 }

@@ -11,9 +11,10 @@ from tests.foreign import brought
 from tests.scaling.states import NOW_S, WINDOW_S, state
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.scaling.bounds import allowed_decision
+from tiphys_models.scaling.hpa import HPA
 from tiphys_models.scaling.protocol import decide
 from tiphys_models.scaling.registry import REGISTRY, agent_names, make_agent
-from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal, RuleSetting
+from tiphys_models.scaling.rules import Naive, Rule, RuleHorizontal, RuleSetting
 from tiphys_models.scaling.seen import seen_of
 from tiphys_models.scaling.state import Bounds, Mask, ScalingDecision
 

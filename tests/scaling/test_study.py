@@ -15,29 +15,32 @@ from tiphys_cli.app import app
 from tiphys_models.artifacts.tensors import write_tensors
 from tiphys_models.base.network import Network
 from tiphys_models.lab.documents import blocks, claim_row, mark_of, rewrite
-from tiphys_models.lab.report import Result
+from tiphys_models.lab.report import Result, Trivial
 from tiphys_models.lab.study import run
 from tiphys_models.scaling.learned import moves_of
 from tiphys_models.scaling.registry import make_agent
+from tiphys_models.scaling.sim.noise import NOISY
 from tiphys_models.scaling.sim.shapes import SHAPES
 from tiphys_models.scaling.study.definition import ScalingStudy
 from tiphys_models.scaling.study.figures import claims, over_bar, summarise
 from tiphys_models.scaling.study.pictures import draw
 from tiphys_models.scaling.study.play import Cell, joint, play_cell, settling, traces
+from tiphys_models.scaling.study.promises import frontiers
 from tiphys_models.scaling.study.settings import settings_of
 from tiphys_models.scaling.study.tables import tables, titles
 
 KEYS = {
-    "shape", "agent", "setting", "seed", "windows", "slo_attained", "requests_attained", "never_served", "cost", "cpu_hours",
+    "shape", "scenario", "agent", "setting", "seed", "windows", "slo_attained", "requests_attained", "never_served", "cost", "cpu_hours",
     "replica_hours", "p90_ms", "switches",
 }  # fmt: skip
-CHOSEN = {"rule": "r", "rule-horizontal": "h", "hpa": "80", "combined": "p2", "dqn-vertical": "p"}
+CHOSEN = {"rule": "r", "rule+": "k", "rule-horizontal": "h", "hpa": "80", "combined": "p2", "dqn-vertical": "p"}
 
 
 def row(agent: str, setting: str, shape: str, seed: int, attained: float, cost: float, **more: Any) -> dict[str, Any]:
     plain = {"requests_attained": attained, "never_served": 0.0, "cpu_hours": cost, "replica_hours": 1.0, "p90_ms": 4.0, "switches": 10}
     return {
         "shape": shape,
+        "scenario": "default",
         "agent": agent,
         "setting": setting,
         "seed": seed,
@@ -69,6 +72,83 @@ def rows(recurring: float = 0.93) -> list[dict[str, Any]]:
         sizes = {"start_m": start_m, "settled_m": settled_m, "smallest_m": 340.0 if rps > 100 else 80.0, "kept_at_last": 0.98}
         made.append(row("dqn-vertical", "p", f"constant-{rps:g}", 0, 0.98, 1.0, **sizes))
     return made
+
+
+def plus(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`rule+` keeps two points more than the rule for the same, and costs a tenth more where work grows by a tenth."""
+    rule = [r for r in made if r["agent"] == "rule"]
+    better = [{**r, "agent": "rule+", "setting": "k", "slo_attained": 0.98, "slo_attained_after_first_hour": 0.97} for r in rule]
+    lazy = [{**r, "setting": "k2", "slo_attained": 0.9, "cost": 0.8 * r["cost"]} for r in better]
+    hurt = [{**r, "scenario": "release", "cost": 1.1 * r["cost"], "slo_attained": r["slo_attained"] - 0.01} for r in (*rule, *better)]
+    wrong = [{**r, "scenario": "all-wrong", "slo_attained": r["slo_attained"] - 0.1} for r in (*rule, *better)]
+    return [*better, *lazy, *hurt, *wrong, *({**r, "scenario": "resizes-late"} for r in (*rule, *better))]
+
+
+def test_rule_plus_is_held_to_windows_requests_costs_and_wrong_numbers() -> None:
+    made = rows()
+    made += [{**r, "shape": "mine-noisy-35"} for r in made if r["shape"] == "ramp"]
+    made += plus(made)
+    found = {c.id: c for c in claims(made, {"chosen": CHOSEN})}
+    kept = found["rule+-windows-kept-mine"]
+    assert (kept.value, kept.limit, kept.trivial) == (0.98, 0.98, Trivial("rule", 0.96))
+    assert not kept.void
+    assert found["rule+-windows-kept-mine-noisy-35"].value == 0.97
+    assert found["rule+-requests-kept-flash"].limit == 0.92
+    assert found["rule+-cost-over-rule-ramp"].value is not None
+    lost = found["rule+-points-lost-release"]
+    assert lost.value == pytest.approx(1.0)
+    assert lost.holds
+    assert found["rule+-cost-times-release"].value == pytest.approx(1.1)
+    assert not found["rule+-points-lost-all-wrong-flash"].holds
+    assert found["combined-cost-over-rule+-flash"].limit == 1.01
+    assert "rule+-cost-over-hpa-tuned-flash" not in found  # the grid was not played
+    assert not [c for c in claims(rows(), {"chosen": CHOSEN}) if "rule+" in c.id]
+
+
+def test_hpa_is_tuned_for_each_shape_where_its_grid_was_played() -> None:
+    made = [*rows(), *plus(rows())]
+    grid = [row("hpa", f"cpu-{i}", shape, seed, 0.9 + i / 1000, 2.0) for i in range(100) for shape in SHAPES for seed in (0, 1, 2)]
+    found = {c.id: c for c in claims([*made, *grid], {"chosen": CHOSEN})}
+    assert found["rule+-cost-over-hpa-tuned-flash"].value is not None
+    one = [row("hpa", "cpu-50-300m-300s", "flash", seed, 0.95, 2.0) for seed in (0, 1, 2)]
+    assert {c.id: c.value for c in claims([*made, *one], {"chosen": CHOSEN})}["rule+-cost-over-one-hpa-flash"] == pytest.approx(0.55)
+
+
+def test_frontiers_say_where_only_one_of_them_attains() -> None:
+    made = [row("a", "1", "flash", 0, 0.99, 1.0), row("b", "1", "flash", 0, 0.8, 1.0)]
+    both, turned = frontiers(made, "a", "b", "flash"), frontiers(made, "b", "a", "flash")
+    assert both is not None
+    assert turned is not None
+    assert (both.ratio(), turned.ratio()) == (0.0, np.inf)
+    assert frontiers(made, "a", "c", "flash") is None
+
+
+def test_a_noisy_cell_tells_what_is_kept_after_the_first_hour() -> None:
+    cell = Cell("noisy-35", 1, ("rule", "rule+", "dqn-vertical"), 4500, fluid=True, points="chosen")
+    made = {r["agent"]: r for r in play_cell(replace(cell, agents=("rule", "rule+")))}
+    assert {r["setting"] for r in made.values()} == {"headroom-1.08", "keep-98.5"}
+    assert all("slo_attained_after_first_hour" in r for r in made.values())
+    assert made["rule+"]["slo_attained"] > made["rule"]["slo_attained"] + 0.2
+
+
+def test_scenarios_are_played_by_the_agents_that_they_concern() -> None:
+    study = ScalingStudy(seeds=(0, 1), agents=("naive", "hpa", "rule", "combined", "clairvoyant"), scenarios=("resizes-3s", "release"))
+    cells = study.cells({})
+    assert {cell.scenario_name for cell in cells} == {"default", "resizes-3s", "release"}
+    late = [cell for cell in cells if cell.scenario_name == "resizes-3s"]
+    assert {cell.label for cell in late} == {*SHAPES, *NOISY}
+    assert {cell.agents for cell in late} == {("rule",)}
+    released = [cell for cell in cells if cell.scenario_name == "release"]
+    assert {(cell.agents, cell.points) for cell in released} == {(("hpa", "rule", "combined"), "chosen")}
+    assert {cell.label for cell in released} == set(SHAPES)
+    assert not any(cell.scenario_name != "default" for cell in replace(study, scenarios=("default",)).cells({}))
+
+
+def test_a_cell_with_wrong_numbers_is_played_under_its_scenario() -> None:
+    cell = Cell("diurnal", 1, ("rule+",), 900, fluid=True, points="chosen")
+    (right,), (wrong,) = play_cell(cell), play_cell(replace(cell, scenario_name="all-wrong"))
+    assert (right["scenario"], wrong["scenario"]) == ("default", "all-wrong")
+    assert wrong["slo_attained"] < right["slo_attained"]
 
 
 def claim(made: list[dict[str, Any]], name: str) -> tuple[Any, bool]:
@@ -136,18 +216,19 @@ def test_a_run_has_rows_summary_claims_pictures_and_tables(tmp_path: Path) -> No
     shape = tmp_path / "mine.txt"
     shape.write_text("\n".join(["200"] * 60 + ["500"] * 60))
     said: list[str] = []
-    study = ScalingStudy(seeds=(4,), agents=("naive", "rule"), files=(shape,), quick=True, jobs=1)
+    study = ScalingStudy(seeds=(4,), agents=("naive", "rule"), files=(shape,), quick=True, jobs=1, scenarios=("default",))
     result = run(study, said.append)
-    assert {r["shape"] for r in result.rows} == {*SHAPES, "mine"}
+    noisy = {*NOISY, "mine-noisy-20", "mine-noisy-35", "mine-noisy-50"}
+    assert {r["shape"] for r in result.rows} == {*SHAPES, *noisy, "mine"}
     assert result.inputs["chosen"]["rule"] == "headroom-1.08"
     assert len(result.inputs["shape_files"]["mine"]["sha256"]) == 64
     assert "naive-changes-a-window-constant" in {c.id for c in result.claims}
-    mine = next(cell for cell in study.cells({}) if cell.label == "mine")
+    mine = next(cell for cell in study.cells({}) if cell.label == "mine" and cell.points == "all")
     draw(replace(result, rows=[r for r in result.rows if r["shape"] == "mine"]), {"mine": traces(mine)}, tmp_path)
     assert {p.name for p in tmp_path.glob("*.svg")} == {"frontier-mine.svg", "over-time-mine.svg"}
     found = blocks(tables(result), [])
     assert {line.split(" | ")[0] for line in found["cost-of-the-chosen-settings"].splitlines()[2:]} == {"| naive", "| rule"}
-    assert len(said) == 7
+    assert len(said) == 13
     assert orjson.loads(orjson.dumps(result.as_json()))["rows"] == result.rows
 
 
@@ -158,7 +239,7 @@ def test_with_a_queue_for_every_pod_the_same_arrivals_are_rows_of_their_own() ->
     assert [(r["agent"], r["setting"]) for r in own] == [("hpa", "cpu-80"), ("rule", "headroom-1.08")]
     assert {r["shape"] for r in own} == {"bursty-per-pod-queues"}
     assert all(r["requests_attained"] != central[r["agent"], r["setting"]]["requests_attained"] for r in own)
-    study = ScalingStudy(seeds=(0, 1), agents=agents)
+    study = ScalingStudy(seeds=(0, 1), agents=agents, scenarios=("default",))
     assert sum(cell.per_pod for cell in study.cells({})) == 2 * len(SHAPES)
     assert not any(cell.per_pod for cell in replace(study, fluid=True).cells({}))
 
@@ -167,12 +248,14 @@ def test_the_document_has_the_tables_of_a_run(tmp_path: Path) -> None:
     made = rows(recurring=0.9)
     made += [{**r, "shape": f"{r['shape']}-per-pod-queues"} for r in made if r["shape"] in SHAPES]
     made += [{**r, "shape": "three-services"} for r in made if r["shape"] == "ramp"]
+    made += [{**r, "shape": "noisy-20", "slo_attained_after_first_hour": 0.98} for r in made if r["shape"] == "ramp"]
+    made += plus(made)
     inputs = {"chosen": CHOSEN, "simulator": "requests"}
     result = Result("scaling", False, (0, 1, 2), 60.0, inputs, made, summarise(made), claims(made, inputs))
     document = tmp_path / "scaling.md"
     document.write_bytes((Path(__file__).parents[2] / "docs" / "scaling.md").read_bytes())
     written = blocks(tables(result), [claim_row(c) for c in result.claims])
-    assert set(written) == {*map(mark_of, titles(("combined", "dqn-horizontal", "dqn-vertical"), requests=True)), "claims"}
+    assert set(written) == {*map(mark_of, titles(("combined", "rule", "rule+", "dqn-horizontal", "dqn-vertical"), requests=True)), "claims"}
     rewrite(document, written)
     text = document.read_text()
     assert "| recurring | 0.720 (0.720 to 0.720) | 0.900 (0.900 to 0.900) | 0.405 (0.405 to 0.405) |" in text
@@ -237,6 +320,7 @@ def test_a_summary_says_mean_and_interval() -> None:
         (["--agents", "magic"], "'magic' is none of"),
         (["--shape", "nowhere.txt"], "nowhere.txt"),
         (["--seeds", "x"], "whole numbers"),
+        (["--scenarios", "monday"], "'monday' is none of"),
         (["--docs", "nowhere.md"], "nowhere.md"),
         (["--shape", "a/mine.txt", "--shape", "b/mine.txt"], "two files of one name"),
     ],

@@ -124,6 +124,10 @@ def scaling(
     jobs: Jobs = 0,
     fluid: Annotated[bool, typer.Option("--fluid", help="the fast simulator instead of single requests")] = False,
     docs: Docs = None,
+    scenarios: Annotated[
+        str | None, typer.Option(help="comma-separated: what is wrong or late beside `default`; that alone plays none")
+    ] = None,
+    tune_hpa: Annotated[bool, typer.Option("--tune-hpa", help="also every pod size and stabilisation of HPA: a hundred settings")] = False,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="only search the rules' settings, on the train split")] = False,
 ) -> None:
     """Scaling agents, rules and a clairvoyant on the same arrivals of a simulated service. Needs the extra `sim`."""
@@ -136,7 +140,10 @@ def scaling(
     def make(seeds: tuple[int, ...]) -> Study[Any, Any]:
         from tiphys_models.scaling.study.definition import ScalingStudy  # noqa: PLC0415 - numba, which few have
 
-        return ScalingStudy(seeds=seeds, quick=quick, jobs=jobs, agents=_names(agents), files=tuple(shape or ()), fluid=fluid)
+        return ScalingStudy(
+            seeds=seeds, quick=quick, jobs=jobs, agents=_names(agents), files=tuple(shape or ()), fluid=fluid,
+            scenarios=_names(scenarios), sweep=tune_hpa,
+        )  # fmt: skip
 
     play(make, Wanted(seeds, sealed, ledger, json, quick, out, check, docs))
 

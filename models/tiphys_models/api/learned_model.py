@@ -24,9 +24,10 @@ CARD_MAX_BYTES = 65_536
 ScalingAgentName = Literal["combined", "dqn-vertical", "dqn-horizontal", "q-table"]
 SCALING_AGENTS: tuple[str, ...] = get_args(ScalingAgentName)
 """Learned ones of `scaling/registry.py`; the operator serves them."""
+_SCALING_RULES = ("naive", "hpa", "rps-hpa", "rule-horizontal", "rule", "rule+")
 RULES = tuple(
     name
-    for name in (*map(str, PolicyName), *map(str, PlannerName), *map(str, SelectorName), *STATIC, "naive", "hpa", "rule-horizontal", "rule")
+    for name in (*map(str, PolicyName), *map(str, PlannerName), *map(str, SelectorName), *STATIC, *_SCALING_RULES)
     if name not in LOADERS
 )
 """Deciders of the four systems that take no weights."""

@@ -27,6 +27,7 @@ MetricName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", min_length=1, max_length=63)]
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 # the bounds first: pydantic knows no schema for bounds on a validator inside "or null"
+AgentKind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?[+]?$", min_length=1, max_length=63)]
 WindowSeconds = Annotated[int, Field(ge=0, le=3600), BeforeValidator(whole_number)]
 Percent = Annotated[int, Field(ge=0, le=100), BeforeValidator(whole_number)]
 Microseconds = Annotated[int, Field(ge=1, le=600_000_000), BeforeValidator(whole_number)]
@@ -208,12 +209,19 @@ class Rollback(Api):
 class AgentRef(Api):
     """Reference to the agent that decides, with what it needs to know."""
 
-    kind: AgentName = Field(
+    kind: AgentKind = Field(
         default="rule",
-        description="rule, rule-horizontal, hpa, naive, a learned agent, or one that an installed package offers. Default rule.",
+        description=(
+            "rule, rule+, rule-horizontal, hpa, rps-hpa, naive, a learned agent, or one that an installed package offers. rule+ holds as "
+            "much headroom as objective.attainmentPercent takes. Default rule."
+        ),
     )
     request_cpu_microseconds: Microseconds | None = Field(
-        default=None, description="CPU time that one request takes. Default: measured, as CPU used by requests answered."
+        default=None,
+        description=(
+            "CPU time that one request takes, until 30 requests were measured. Default: measured from the start, as CPU used by requests "
+            "answered."
+        ),
     )
     model: AgentName | None = Field(
         default=None, description="LearnedModel with a learned agent's weights, in the namespace of the release. Default: those that ship."

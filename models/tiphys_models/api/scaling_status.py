@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, StringConstraints
 from tiphys_models.api.base import Api, Condition
 from tiphys_models.api.comparison import ComparisonStatus
 from tiphys_models.api.comparison_memory import ComparisonMemory
+from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.scaling.limits import REMEMBERED_MAX
 
 _LIST: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
@@ -128,7 +129,7 @@ class ScalingMemory(Api):
 
     replicas: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of the number of pods.")
     cpu: LimitsMemory = Field(default_factory=LimitsMemory, description="Limits of CPU.")
-    request_cpu_microseconds: int | None = Field(default=None, description="CPU time of a request, as last measured.")
+    request_cpu_microseconds: int | None = Field(default=None, description="CPU time of a request, as it was last sized by.")
     blocked: list[Blocked] = Field(
         default_factory=list, max_length=8, json_schema_extra=_LIST, description="Moves that failed or must wait."
     )
@@ -137,6 +138,7 @@ class ScalingMemory(Api):
     )
     rolled_back: RolledBack | None = Field(default=None, description="Set while the rule decides instead of the agent.")
     comparison: ComparisonMemory | None = Field(default=None, description="Sums of the last canary's groups.")
+    learned: LearnedMemory | None = Field(default=None, description="What the windows have taught of the service.")
 
 
 class AgentSeen(Api):

@@ -18,7 +18,9 @@ Make = Callable[[float], ScalingAgent]
 """(wanted attainment of windows) -> agent; rules that have no such setting ignore it."""
 
 _HERE = __name__.rsplit(".", 1)[0]
-_RULES = {"naive": "naive", "hpa": "hpa", "rule-horizontal": "rule_horizontal", "rule": "rule"}
+_RULES = {
+    "naive": "naive", "hpa": "hpa", "rps-hpa": "rps_hpa", "rule-horizontal": "rule_horizontal", "rule": "rule", "rule+": "rule_plus",
+}  # fmt: skip
 _LEARNED = {"q-table": "q_table", "dqn-horizontal": "dqn_horizontal", "dqn-vertical": "dqn_vertical", "combined": "combined"}
 REGISTRY: Registry[Callable[..., Any]] = Registry(
     "scaling-agent",

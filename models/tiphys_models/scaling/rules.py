@@ -1,4 +1,4 @@
-"""Rules: the two calibrated ones, which are the bars and what learned agents start from; HPA's formula; the published threshold.
+"""Rules: the two calibrated ones, which are the bars and what learned agents start from; the published threshold.
 
 The calibrated rules estimate the coming window's rate, with margins, and buy as much CPU as that takes: `rule` by the size of its
 pods at once, with replicas following the longer maximum; `rule-horizontal` by the number of pods of one size.
@@ -102,31 +102,6 @@ class RuleHorizontal:
         s = self.setting
         needed = needed_m(seen, expected_rate(seen, s), s.headroom)
         return Answers(replicas_for(seen, needed, s), pod_size(seen, s.pod_m))
-
-
-@dataclass(frozen=True, slots=True)
-class HPA:
-    """HorizontalPodAutoscaler on CPU: tolerance 10 %, up by at most 4 pods or double, down to the highest of 300 s.
-
-    A recommendation is usage / (request x target), whatever the replicas were, so past ones follow from past usage. Request = limit.
-    """
-
-    target: float = 0.8
-    pod_m: float = 500.0
-    stabilisation_s: float = 300.0
-    name: str = "hpa"
-    actions: tuple[str, ...] = ()
-
-    def answer(self, seen: ServiceHistory) -> Answers:
-        """Replicas and CPU for every service; implements `ScalingAgent.answer`."""
-        size = pod_size(seen, self.pod_m)
-        exact = np.nan_to_num(seen.used_cpu_m[:, -round(self.stabilisation_s / seen.window_s) :]) / (size * self.target)[:, None]
-        steady = np.abs(exact[:, -1] / np.maximum(seen.ready, 1) - 1) <= 0.1
-        recommended = np.ceil(exact - 1e-6).astype(np.int64)
-        now = np.where(steady | np.isnan(seen.used_cpu_m[:, -1]), seen.replicas, recommended[:, -1])
-        down = np.minimum(np.maximum(now, recommended.max(axis=1)), seen.replicas)
-        up = np.minimum(now, np.maximum(2 * seen.replicas, seen.replicas + 4))
-        return Answers(np.maximum(np.where(now > seen.replicas, up, down), 1), size)
 
 
 @dataclass(frozen=True, slots=True)

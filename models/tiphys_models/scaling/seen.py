@@ -42,6 +42,10 @@ class ServiceHistory:
     step_cpu_m: FloatArray
     movable: BoolArray
     """[services, 4]: replicas up, replicas down, CPU up, CPU down"""
+    headroom: FloatArray
+    """The factor on a predicted rate that the controller has come to; NaN where there is none."""
+    stands: BoolArray
+    """Whether pods stand by for jumps."""
 
     def __len__(self) -> int:
         return len(self.replicas)
@@ -74,6 +78,8 @@ def seen_of(states: Sequence[ScalingState]) -> ServiceHistory:
         max_cpu_m=column([s.bounds.max_cpu_m for s in states]),
         step_cpu_m=column([s.bounds.step_cpu_m for s in states]),
         movable=np.array([(s.mask.replicas_up, s.mask.replicas_down, s.mask.cpu_up, s.mask.cpu_down) for s in states], np.bool_),
+        headroom=column([s.headroom for s in states]),
+        stands=np.array([s.stands for s in states], np.bool_),
     )
 
 

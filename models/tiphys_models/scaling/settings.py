@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from tiphys_models.base.constants import constant
-from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal, RuleSetting
+from tiphys_models.scaling.control import Control
+from tiphys_models.scaling.hpa import HPA, RPSHPA
+from tiphys_models.scaling.rule_plus import RulePlus
+from tiphys_models.scaling.rules import Naive, Rule, RuleHorizontal, RuleSetting
 
 RULE = RuleSetting(**constant("scaling.rule"))
 RULE_HORIZONTAL = RuleSetting(**constant("scaling.rule-horizontal"))
@@ -19,9 +22,19 @@ def rule_horizontal(attainment: float) -> RuleHorizontal:
     return RuleHorizontal(RULE_HORIZONTAL)
 
 
+def rule_plus(attainment: float) -> RulePlus:
+    """The rule with controlled headroom, CPU a request from all windows, sizes for ready pods, standing pods and looks between windows."""
+    return RulePlus(Control(objective=attainment))
+
+
 def hpa(attainment: float) -> HPA:
     """HorizontalPodAutoscaler's formula on CPU, at 80 % of the request."""
     return HPA()
+
+
+def rps_hpa(attainment: float) -> RPSHPA:
+    """HorizontalPodAutoscaler on requests a second, at 80 % of what a pod of its size serves."""
+    return RPSHPA()
 
 
 def naive(attainment: float) -> Naive:

@@ -89,6 +89,10 @@ class ScalingState:
     objective: Objective = field(default_factory=Objective)
     bounds: Bounds = field(default_factory=Bounds)
     mask: Mask = field(default_factory=Mask)
+    headroom: float | None = None
+    """The factor on a predicted rate that the controller has come to; None where there is none."""
+    stands: bool = False
+    """Whether pods stand by for jumps."""
 
     @property
     def stale(self) -> bool:

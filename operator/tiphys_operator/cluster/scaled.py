@@ -63,6 +63,9 @@ class ScaledPod:
     """Its IP address, once it has one."""
     restarts: int = 0
     """Restarts, summed over the pod's containers."""
+    created_s: float | None = None
+    ready_s: float | None = None
+    """When it last became ready; None while it is not."""
 
     def container(self, name: str | None) -> ContainerCpu | None:
         """The container of this name; without a name, the first one."""
@@ -76,6 +79,8 @@ def pod_of(obj: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> S
         return None
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     containers = _containers(spec, status)
+    readiness = conditions.get("Ready") or {}
+    ready = readiness.get("status") == "True"
     owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     resize, since = _resize(conditions)
     return ScaledPod(
@@ -88,7 +93,7 @@ def pod_of(obj: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> S
         node=spec.get("nodeName") or "",
         request_m=_counted(containers),
         containers=containers,
-        ready=(conditions.get("Ready") or {}).get("status") == "True",
+        ready=ready,
         deleting=bool(metadata.get("deletionTimestamp")),
         unschedulable=(conditions.get("PodScheduled") or {}).get("reason") == "Unschedulable",
         started_s=timestamp_s(status.get("startTime")),
@@ -96,6 +101,8 @@ def pod_of(obj: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> S
         resize_since_s=since,
         address=str(status.get("podIP") or ""),
         restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
+        created_s=timestamp_s(metadata.get("creationTimestamp")),
+        ready_s=timestamp_s(readiness.get("lastTransitionTime")) if ready else None,
     )
 
 

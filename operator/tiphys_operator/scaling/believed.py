@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.api.scaling_reasons import MaskReason
 from tiphys_models.api.scaling_status import Blocked, LimitsMemory, RememberedValue, ScalingMemory
+from tiphys_models.scaling.headroom import AFTER, LEAST_BLIND, MOST
+from tiphys_models.scaling.request_cpu import LEAST_MS, MOST_MS
+from tiphys_operator.scaling.starting import LONGEST_S
 
 BLOCKED_MAX_S = 1800.0
 """A move that failed waits for so long at most."""
@@ -20,6 +24,10 @@ _TRIES_MAX = 32
 _VALUE_MAX = 2**31
 _CPU_MAX_US = 10**9
 """A thousand seconds of CPU for one request."""
+_VARIANCE_MAX = 0.04
+"""A fifth of CPU a request: where windows were said to run off by more, no release would ever be noticed."""
+_LAG_MAX_S = 3600.0
+_LAST = ["last_requests", "last_used_milliseconds", "last_off"]
 
 
 def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
@@ -34,6 +42,7 @@ def believed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
             # from the future, it would keep us from acting for ever
             "overridden": [at for at in memory.overridden if math.isfinite(at) and at <= now_s],
             "comparison": memory.comparison if memory.comparison is not None and memory.comparison.sound else None,
+            "learned": None if memory.learned is None else _learned(memory.learned),
         }
     )
 
@@ -68,6 +77,41 @@ def resumed(memory: ScalingMemory, now_s: float) -> ScalingMemory:
         return found.model_copy(update=lasting)
 
     return memory.model_copy(update={"replicas": limits(memory.replicas), "cpu": limits(memory.cpu)})
+
+
+def _learned(found: LearnedMemory) -> LearnedMemory:
+    """Each part that cannot be so is as if nothing had been learned of it."""
+    until, empty = found.until if 0 < found.until < math.inf else 0.0, LearnedMemory()
+    wrong = []
+    if not _ratio(found.used_milliseconds, found.requests):
+        wrong += ["requests", "used_milliseconds", *_LAST]
+    elif (
+        found.last_off not in (-1, 0, 1)
+        or found.last_requests > found.requests
+        or not _ratio(found.last_used_milliseconds, found.last_requests)
+    ):
+        wrong += _LAST
+    variance = None if found.variance is None or not found.variance >= 0 else min(found.variance, _VARIANCE_MAX)
+    values = found.former_headroom if found.headroom is None else [found.headroom, *found.former_headroom]
+    if not all(_within(value, LEAST_BLIND, MOST) for value in values):
+        wrong += ["headroom", "former_headroom"]
+    wrong += [
+        name
+        for name, most in (("exempt_windows", AFTER), ("excused", 1), ("lag_seconds", _LAG_MAX_S))
+        if not _within(getattr(found, name), 0, most)
+    ]
+    if found.start_seconds is not None and not _within(found.start_seconds, 0, LONGEST_S):
+        wrong.append("start_seconds")
+    return found.model_copy(update={name: getattr(empty, name) for name in wrong} | {"until": until, "variance": variance})
+
+
+def _ratio(used_ms: float, requests: float) -> bool:
+    return 0 < requests < math.inf and _within(used_ms / requests, LEAST_MS, MOST_MS)
+
+
+def _within(value: float, least: float, most: float) -> bool:
+    """False for what is no number, too."""
+    return least <= value <= most and math.isfinite(value)
 
 
 def _limits(found: LimitsMemory, now_s: float) -> LimitsMemory:

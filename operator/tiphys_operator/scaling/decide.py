@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from tiphys_models.api.scaling_policy import CPU_STEP_MILLI, ScalingPolicySpec
 from tiphys_models.api.scaling_reasons import DecisionPhase, MaskReason, ScalingReason
 from tiphys_models.api.scaling_status import Blocked, LastDecision, ScalingMemory, Size
-from tiphys_models.api.scaling_status import MeasuredWindow as SeenWindow
 from tiphys_models.base.quantity import rfc3339
 from tiphys_models.scaling.bounds import allowed_decision
+from tiphys_models.scaling.control import Control, Learned
 from tiphys_models.scaling.limits import Clamped, LimitReason, clamp
 from tiphys_models.scaling.protocol import ScalingAgent, decide
+from tiphys_models.scaling.rule_plus import control_of
 from tiphys_models.scaling.state import Objective, ScalingDecision, ScalingState, Window
 from tiphys_models.seats.modes import Mode, mode_of
 from tiphys_models.seats.seat import Answered, Said, Seat
@@ -21,11 +22,13 @@ from tiphys_models.seats.shares import Block, block_of
 from tiphys_operator.cluster.scaled import ScaledPod
 from tiphys_operator.scaling.believed import BLOCKED_MAX_S
 from tiphys_operator.scaling.conflicts import Conflict
-from tiphys_operator.scaling.measured import Measured, request_cpu_ms
+from tiphys_operator.scaling.learning import Lesson, request_ms, taught
+from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.resizing import sizing
 from tiphys_operator.scaling.room import Place, Room, room
 from tiphys_operator.scaling.seen import ScalingSeen
 from tiphys_operator.scaling.shape import Shape, cpu_limits, history_of, memory_of, replica_limits, size_in_force, steps
+from tiphys_operator.scaling.wording import shown, told
 from tiphys_operator.scaling.workload import Target
 
 BLOCKED_FIRST_S = 60.0
@@ -46,6 +49,8 @@ class View:
     """Requests a second of past windows, oldest first; the last one is the newest window's."""
     place: Place
     conflict: Conflict | None = None
+    starts: tuple[float, ...] = ()
+    """Seconds that pods took which have become ready since the last window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,11 @@ class Deciders:
     def due(self) -> ScalingAgent:
         """The agent that decides outside a control block."""
         return self.rule if self.agent is None or self.barred else self.agent
+
+    @property
+    def control(self) -> Control | None:
+        """What the agent that the spec names asks to have learned for it."""
+        return control_of(self.agent or self.rule)
 
     def seat(self, mode: Mode) -> Seat[Question, Proposal]:
         """The seat of both. A mode that changes nothing shows what the agent would do, so there the agent sits as in Active."""
@@ -153,12 +163,12 @@ def current_size(view: View) -> Size:
 
 def decide_window(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, view: View, now_s: float) -> Outcome:
     """One decision; a window without information holds what is there."""
-    asked = _asked(policy, spec, deciders.due.name, view, now_s)
+    asked = _asked(policy, spec, deciders, view, now_s)
     if isinstance(asked, Outcome):
         return asked
     mode, block = mode_of(spec.mode), block_at(policy, spec, now_s)
     answered = deciders.seat(mode).answer(asked, obeys=block is None or block.obeys)
-    return _concluded(asked, answered, block, view, acts=spec.acts and view.conflict is None and not policy.paused)
+    return _concluded(asked, answered, block, view, acts=_acts(policy, spec, view))
 
 
 def block_at(policy: ScalingSeen, spec: ScalingPolicySpec, now_s: float) -> Block | None:
@@ -185,7 +195,11 @@ def digest_of(agent: object) -> str:
     return str(getattr(agent, "digest", ""))
 
 
-def _asked(policy: ScalingSeen, spec: ScalingPolicySpec, by: str, view: View, now_s: float) -> Question | Outcome:
+def _acts(policy: ScalingSeen, spec: ScalingPolicySpec, view: View) -> bool:
+    return spec.acts and view.conflict is None and not policy.paused
+
+
+def _asked(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, view: View, now_s: float) -> Question | Outcome:
     """The question of a window, or why it has none."""
     memory, here = _aged(policy.status.memory, now_s), current_size(view)
     windows = view.measured.windows
@@ -194,21 +208,22 @@ def _asked(policy: ScalingSeen, spec: ScalingPolicySpec, by: str, view: View, no
         number=next_number(policy.status.last_decision),
         at=rfc3339(now_s),
         phase=DecisionPhase.HELD,
-        agent=by[:63],
-        window=_shown(window),
+        agent=deciders.due.name[:63],
+        window=shown(window),
         former=here,
         applied=here,
     )
+    known, memory = taught(memory, spec, _lesson(policy, spec, deciders, view, here, now_s))
     if view.measured.problem is not None:
         return _held(record, memory, window, view.measured.problem, view.measured.message)
-    cpu_ms = _request_ms(spec, windows, memory)
+    cpu_ms = request_ms(known, spec, memory, windows)
     if cpu_ms is None:
         why = "too few requests were measured to know what CPU one takes; spec.agent.requestCpuMicroseconds says it from the start"
         return _held(record, memory, window, ScalingReason.CAPACITY_UNKNOWN, why)
-    memory = memory.model_copy(update={"request_cpu_microseconds": round(cpu_ms * 1000)})
+    memory = memory.model_copy(update={"request_cpu_microseconds": max(round(cpu_ms * 1000), 1)})
     memory = _too_large(_not_created(memory, view, spec, now_s), view, here, now_s)
     space = room(spec, view.target, view.shape, view.pods, here.cpu_milli, view.place, memory.blocked, window, view.measured.partial, now_s)
-    state = _state(policy, spec, view, here, space, cpu_ms, now_s)
+    state = _controlled(_state(policy, spec, view, here, space, cpu_ms, now_s), known, deciders.control)
     if state.stale:
         age_s = f"{now_s - window.at_s:.0f} s old" if window is not None else "missing"
         return _held(record, memory, window, ScalingReason.SAMPLES_STALE, f"the newest sample is {age_s}")
@@ -237,7 +252,7 @@ def _concluded(q: Question, answered: Answered[Proposal], block: Block | None, v
             "values": [f"{name}={value:.4g}" for name, value in sorted(wanted.values.items(), key=lambda v: -v[1])][:_VALUES_MAX],
             "masked": list(q.space.masked),
             "reasons": [wanted.reason, *map(str, made.limits), *(["ByMask"] if made.masked else [])],
-            "message": _told(wanted, window, q.state.cpu_ms),
+            "message": told(wanted, window, q.state),
         }
     )
     return Outcome(
@@ -304,11 +319,23 @@ def _too_large(memory: ScalingMemory, view: View, here: Size, now_s: float) -> S
     return block(memory, "cpu-up", *found, now_s)
 
 
-def _request_ms(spec: ScalingPolicySpec, windows: Sequence[Window], memory: ScalingMemory) -> float | None:
-    if spec.agent.request_cpu_microseconds is not None:
-        return spec.agent.request_cpu_microseconds / 1000
-    known_ms = memory.request_cpu_microseconds / 1000 if memory.request_cpu_microseconds else None
-    return request_cpu_ms(windows, spec.objective.percentile / 100, known_ms)
+def _lesson(policy: ScalingSeen, spec: ScalingPolicySpec, deciders: Deciders, view: View, here: Size, now_s: float) -> Lesson:
+    acts, horizontal, vertical = _acts(policy, spec, view), spec.horizontal, spec.vertical
+
+    def its_own(window: Window) -> bool:
+        # it was decided at its beginning, by readings that were late
+        block = block_at(policy, spec, window.at_s - window.length_s / 2)
+        return acts and (block is None or (block.obeys and not block.washing))
+
+    full = (horizontal is None or here.replicas >= horizontal.max_replicas) and (
+        vertical is None or here.cpu_milli >= vertical.max_cpu_milli
+    )
+    return Lesson(view.measured, view.rates, now_s, view.starts, deciders.control, its_own, full)
+
+
+def _controlled(state: ScalingState, known: Learned, control: Control | None) -> ScalingState:
+    """The state with what was learned for an agent that asks for it."""
+    return state if control is None else replace(state, headroom=known.headroom.value, stands=known.stands(control, state.window_s))
 
 
 def _state(policy: ScalingSeen, spec: ScalingPolicySpec, view: View, here: Size, space: Room, cpu_ms: float, now_s: float) -> ScalingState:
@@ -367,27 +394,5 @@ def stepped(memory: ScalingMemory, here: Size, applied: Size, now_s: float) -> S
 
 
 def _held(record: LastDecision, memory: ScalingMemory, window: Window | None, reason: ScalingReason, message: str) -> Outcome:
-    told = record.model_copy(update={"reasons": [str(reason)], "message": message[:512]})
-    return Outcome(told, memory, window, held=reason, message=message)
-
-
-def _shown(window: Window | None) -> SeenWindow | None:
-    if window is None:
-        return None
-    good = 0.0 if window.late is None else window.completed * (1 - window.late)
-    return SeenWindow(
-        until=rfc3339(window.at_s),
-        requests=round(window.arrived),
-        good=round(good),
-        latency_milliseconds=None if window.p90_s is None else round(window.p90_s * 1000),
-        used_milli=None if window.used_cpu_m is None else round(window.used_cpu_m),
-        throttled_percent=None if window.throttled is None else round(window.throttled * 100),
-    )
-
-
-def _told(wanted: ScalingDecision, window: Window | None, cpu_ms: float) -> str:
-    if window is None:
-        return ""
-    late = "nobody was answered" if window.late is None else f"{1 - window.late:.1%} of them within the objective"
-    action = f"; {wanted.action}" if wanted.action else ""
-    return f"{window.arrived / window.length_s:.1f} requests a second, {late}, {cpu_ms:.2f} CPU ms each{action}"
+    written = record.model_copy(update={"reasons": [str(reason)], "message": message[:512]})
+    return Outcome(written, memory, window, held=reason, message=message)

@@ -1,4 +1,4 @@
-"""Between two windows: CPU grows where more arrives than fits, and pods that started or were delayed are brought to size."""
+"""Between two windows: CPU (for `rule+` pods, too) grows where more arrives than fits, and late pods are brought to size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 from tiphys_models.api.scaling_reasons import DecisionPhase
 from tiphys_models.base.clock import Clock
 from tiphys_models.kube.prometheus import PrometheusClient
+from tiphys_models.scaling.control import Control
+from tiphys_models.scaling.rule_plus import control_of
 from tiphys_operator.scaling.acting import Actor, Workload
 from tiphys_operator.scaling.carrying import Carrier
-from tiphys_operator.scaling.decide import View
+from tiphys_operator.scaling.decide import View, block_at
 from tiphys_operator.scaling.measured import Measured
 from tiphys_operator.scaling.metrics import RaiseResult, ScalingMetrics
 from tiphys_operator.scaling.raising import Glimpse, known_cpu_ms, overrun, raised
@@ -59,10 +61,11 @@ class Looker:
         if seen is None or cpu_ms is None:
             return
         view = View(workload.target, workload.shape, pods, Measured(), (), self._around.place(()))
-        if not overrun(spec, view, seen, cpu_ms):
+        control = _control(case, now_s)
+        if not overrun(spec, view, seen, cpu_ms, control):
             return
         # first without asking the API server: an overload that bounds do not let grow lasts for many looks
-        possible = raised(policy, spec, view, seen, now_s) is not None
+        possible = raised(policy, spec, view, seen, now_s, control) is not None
         done = possible and await self._raise(case, workload, seen)
         self._metrics.raises.labels(RaiseResult.DONE if done else RaiseResult.HINDERED).inc()
 
@@ -74,7 +77,8 @@ class Looker:
             return False  # the window's end says why
         running.workload = replace(workload, target=target)
         view = View(target, workload.shape, self._around.pods(target), Measured(), (), self._around.place(quotas))
-        outcome = raised(policy, spec, view, seen, self._clock.now_s())
+        now_s = self._clock.now_s()
+        outcome = raised(policy, spec, view, seen, now_s, _control(case, now_s))
         if outcome is None:
             return False
         done = await self._carrier.carry_out(case, view, await self._actor.preflight(outcome, view))
@@ -84,3 +88,9 @@ class Looker:
         if running.judge is not None:
             running.judge.raised()
         return True
+
+
+def _control(case: Case, now_s: float) -> Control | None:
+    """What the agent asks for whose turn it is; None for the rule's turn in a canary, too."""
+    block, chosen = block_at(case.policy, case.spec, now_s), case.running.chosen
+    return control_of(chosen.agent) if chosen is not None and (block is None or block.obeys) else None

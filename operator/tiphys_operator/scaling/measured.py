@@ -140,7 +140,7 @@ def _without_cpu(used: Sequence[Series], scope: Scope, begin_s: float, end_s: fl
 
 
 def request_cpu_ms(windows: Sequence[Window], percentile: float, known_ms: float | None) -> float | None:
-    """CPU milliseconds that a request takes; None if nobody knows yet.
+    """CPU milliseconds that a request takes, where nothing was learned yet (`learning`); None if nobody knows.
 
     From windows that kept the objective. Overloaded ones count requests that were given up and took no CPU, so they only say what it takes
     at least: enough to grow from, window by window, where nothing better is known.

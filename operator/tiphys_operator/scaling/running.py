@@ -13,6 +13,7 @@ from tiphys_operator.scaling.believed import believed, resumed, shifted
 from tiphys_operator.scaling.judging import Judge
 from tiphys_operator.scaling.reader import WindowReader
 from tiphys_operator.scaling.seen import ScalingSeen
+from tiphys_operator.scaling.starting import Starts
 from tiphys_operator.scaling.unwritten import Unwritten
 
 _CLOCK_SET_S = 1.0
@@ -28,6 +29,7 @@ class Running:
     judge: Judge | None = None
     reader: WindowReader | None = None
     workload: Workload | None = None
+    starts: Starts = field(default_factory=Starts)
     recorded: int = 0
     """Number of the last decision in the log whose window is not over; 0: none."""
     in_force_m: int | None = None

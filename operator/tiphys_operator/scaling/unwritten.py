@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.api.scaling_status import LastDecision, LimitsMemory, MeasuredWindow, RememberedValue, ScalingMemory, ScalingPolicyStatus
 from tiphys_operator.scaling.seen import ScalingSeen
 
@@ -14,6 +15,7 @@ REFRESH_S = 60.0
 REFRESH_WINDOWS = 4
 _MOVED = 0.1
 """Share by which a figure moves before it is another one: requests arrive at random."""
+_HEADROOM_MOVED, _EXCUSED_MOVED = 0.05, 0.005
 _MOVES: dict[str, Any] = {
     "number": 0, "at": "", "state_digest": "", "window": None, "wanted": None, "clamped": None, "would": None,
     "values": [], "masked": [], "reasons": [], "message": "",
@@ -85,7 +87,7 @@ def _lasting(status: ScalingPolicyStatus) -> tuple[object, ...]:
         status.observed_generation, status.current, status.desired, status.pods,
         None if agent is None else (agent.model, agent.digest, agent.config_map),
         [(c.type, c.status, c.reason, c.observed_generation) for c in status.conditions],
-        memory.request_cpu_microseconds is None, memory.rolled_back,
+        memory.request_cpu_microseconds is None, memory.learned is None, memory.rolled_back,
     )  # fmt: skip
 
 
@@ -122,8 +124,19 @@ def _lowest(found: LimitsMemory) -> int:
 def _memory_moved(before: ScalingMemory, after: ScalingMemory) -> bool:
     if _far(before.request_cpu_microseconds, after.request_cpu_microseconds) or _entries(before) != _entries(after):
         return True
+    if _learned_moved(before.learned or LearnedMemory(), after.learned or LearnedMemory()):
+        return True
     pairs = ((before.replicas, after.replicas), (before.cpu, after.cpu))
     return any(_marks_moved(getattr(a, name), getattr(b, name)) for a, b in pairs for name in ("lowest", "highest"))
+
+
+def _learned_moved(before: LearnedMemory, after: LearnedMemory) -> bool:
+    """Sums move with every window; a successor takes the recent ones from Prometheus."""
+    headroom = abs((after.headroom or 0.0) - (before.headroom or 0.0)) > _HEADROOM_MOVED
+    measured = before.measured != after.measured
+    excused = abs(after.excused - before.excused) > _EXCUSED_MOVED
+    starts = [None if start_s is None else round(start_s) for start_s in (before.start_seconds, after.start_seconds)]
+    return headroom or measured or excused or _far(*starts)
 
 
 def _marks_moved(before: Sequence[RememberedValue], after: Sequence[RememberedValue]) -> bool:

@@ -147,7 +147,7 @@ class WindowRunner:
         pods = self._around.pods(target)
         measured = await reader.read(self._prometheus, pods, self._clock.now_s())
         place = self._around.place(await self._around.quotas(policy.namespace))
-        return View(target, workload.shape, pods, measured, reader.rates, place, found)
+        return View(target, workload.shape, pods, measured, reader.rates, place, found, case.running.starts.seen(pods))
 
     async def _decided(self, case: Case, view: View) -> Outcome | Finding:
         """What agent or rule decides, as far as admission lets it pass."""

@@ -265,3 +265,18 @@ async def test_a_restart_goes_on_with_the_comparison_and_the_group() -> None:
         world.clock.advance(15)
     comparison = world.status["comparison"]
     assert comparison["treated"]["answers"] + comparison["control"]["answers"] == 12
+
+
+async def test_a_canary_of_rule_plus_learns_headroom_in_its_own_blocks_only() -> None:
+    world = World(mode="Canary", canary={"percent": 50, "blockWindows": 4, "washOutWindows": 1}, agent={"kind": "rule+"})
+    life, course = world.life(), list[tuple[str, float]]()
+    for _ in range(40):
+        await life.window()
+        memory = life.running.unwritten.latest(scaling_seen(world.kube.policy)).status.memory
+        assert memory.learned is not None
+        course.append((world.decision["agent"], memory.learned.headroom or 0.0))
+        world.clock.advance(15)
+    assert {agent for agent, _ in course} == {"rule", "rule+"}
+    # a window ends when the next one is decided
+    moved = {course[n][0] for n in range(1, 39) if course[n + 1][1] != course[n][1]}
+    assert moved == {"rule+"}

@@ -35,6 +35,18 @@ _DECISION = st.fixed_dictionaries(
     {"at": st.sampled_from([rfc3339(NOW_S), "x", "0001-01-01T00:00:00z", "9999-12-31T23:59:59Z"]), "from": _SIZE, "applied": _SIZE},
     optional={"number": _INTS, "phase": st.sampled_from([*map(str, DecisionPhase), "?"]), "mac": st.text(max_size=20), "window": _JSON},
 ).map(lambda d: {"phase": "Intended"} | d)
+_NUMBERS = st.one_of(st.floats(-5, 5), st.sampled_from([0.0, -1.0, 1e300, 1e15, 30.0, 6000.0]))
+_LEARNED = st.fixed_dictionaries(
+    {},
+    optional={
+        "until": _TIMES,
+        "measured": st.booleans(),
+        **dict.fromkeys(("requests", "usedMilliseconds", "variance", "lastRequests", "lastUsedMilliseconds", "headroom"), _NUMBERS),
+        **dict.fromkeys(("excused", "startSeconds", "lagSeconds"), _NUMBERS),
+        **dict.fromkeys(("lastOff", "exemptWindows"), _INTS),
+        "formerHeadroom": st.lists(_NUMBERS, max_size=4),
+    },
+)
 _MEMORY = st.fixed_dictionaries(
     {},
     optional={
@@ -43,6 +55,7 @@ _MEMORY = st.fixed_dictionaries(
         "blocked": st.lists(_BLOCKED, max_size=4),
         "overridden": st.lists(_TIMES, max_size=8),
         "requestCpuMicroseconds": _INTS,
+        "learned": _LEARNED,
         "rolledBack": st.fixed_dictionaries({"digest": st.text(max_size=4), "at": _TIMES}),
     },
 )
@@ -97,9 +110,12 @@ async def _lived(world: Watched, first: dict[str, Any], second: dict[str, Any]) 
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(_STATUS, _STATUS, st.integers(2, 4))
-def test_no_status_whatever_makes_a_workload_leave_its_bounds(first: dict[str, Any], second: dict[str, Any], replicas: int) -> None:
-    world = Watched(replicas=replicas, horizontal={"minReplicas": 2, "maxReplicas": 4})
+@given(_STATUS, _STATUS, st.integers(2, 4), st.sampled_from(["rule", "rule+"]))
+def test_no_status_whatever_makes_a_workload_leave_its_bounds(
+    first: dict[str, Any], second: dict[str, Any], replicas: int, kind: str
+) -> None:
+    agent = {"kind": kind, "requestCpuMicroseconds": 2000}
+    world = Watched(replicas=replicas, horizontal={"minReplicas": 2, "maxReplicas": 4}, agent=agent)
     asyncio.run(_lived(world, first, second))
     assert world.kept_its_bounds(), (world.replicas, world.cpu)
     assert world.status["lastDecision"]["agent"], "a window was decided or held, and told"

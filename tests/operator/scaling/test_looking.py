@@ -216,3 +216,14 @@ async def test_a_window_that_was_raised_teaches_nothing_and_is_compared_by_what_
     world.clock.advance(15)
     await life.window()
     assert life.log.last == 1, "the next window has one size again"
+
+
+async def test_a_jump_adds_pods_for_rule_plus_before_the_window_is_over() -> None:
+    world = Jumpy(agent={"kind": "rule+"}, horizontal={"minReplicas": 2, "maxReplicas": 6})
+    life = await world.settled()
+    world.prometheus.arriving = 300.0
+    world.jump()
+    await world.glance(life)
+    assert world.decision["agent"] == RAISE
+    assert world.kube.writes == ["status", "scale", "resize", "resize", "status"]
+    assert world.kube.deployment["spec"]["replicas"] == world.decision["applied"]["replicas"] > 2

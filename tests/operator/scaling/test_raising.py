@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from tests.operator.scaling.small import NOW_S, host, measured, pod, policy, resizing, target, window
 from tests.operator.scaling.test_decide import Fixed, view
+from tiphys_models.api.learned_memory import LearnedMemory
 from tiphys_models.api.scaling_policy import ScalingPolicySpec
+from tiphys_models.api.scaling_status import Size
+from tiphys_models.scaling.control import Control
 from tiphys_operator.scaling.decide import Outcome, View, decide_window
 from tiphys_operator.scaling.judging import deciders_of
 from tiphys_operator.scaling.raising import Glimpse, glimpse, look_every_s, overrun, raised
@@ -201,3 +204,61 @@ def test_whatever_a_look_sees_nothing_gets_smaller(rate: float, waiting: float, 
     if made is not None:
         assert made.decision.applied.replicas == made.decision.former.replicas == replicas
         assert made.decision.applied.cpu_milli > made.decision.former.cpu_milli
+
+
+CONTROL = Control()
+
+
+def controlled(seen: Glimpse = JUMP, headroom: float = 1.5, looked: View | None = None, **spec: Any) -> Outcome | None:
+    found = seen_policy(**{"agent": {"kind": "rule+", "requestCpuMicroseconds": 2000}} | spec)
+    memory = found.status.memory.model_copy(update={"learned": LearnedMemory(headroom=headroom)})
+    found = replace(found, status=found.status.model_copy(update={"memory": memory}))
+    return raised(found, spec_of(found), looked or here(), seen, NOW_S, CONTROL)
+
+
+def test_rule_plus_raises_pods_and_cpu_by_what_it_has_learned_and_nothing_shrinks_for_a_window() -> None:
+    made = controlled(Glimpse(NOW_S, 450.0, 400.0))
+    assert made is not None
+    # 450 x 1.5 x 2 ms is 1350m: four pods that may grow to 400m; until they are there, two have as much as they may
+    assert (made.decision.wanted, made.decision.applied) == (Size(replicas=4, cpu_milli=400), Size(replicas=4, cpu_milli=400))
+    assert made.decision.reasons == ["Backlog", "DesiredWithinRange", "DesiredWithinRange"]
+    assert {(b.move, b.bound, b.reason) for b in made.memory.blocked} == {
+        ("cpu-down", 400, "JustRaised"),
+        ("replicas-down", 4, "JustRaised"),
+    }
+    assert [mark.value for mark in made.memory.replicas.changes] == [2]
+    status = {"memory": made.memory.model_dump(by_alias=True), "lastDecision": made.decision.model_dump(by_alias=True)}
+    grown = replace(view(measured(), target(4), [pod(f"web-{n}", cpu="400m") for n in range(4)]))
+    under_way = decide_window(policy(status), spec_of(policy(status)), deciders_of(Fixed(1, 100.0), None), grown, NOW_S + 1)
+    assert under_way.decision.applied == Size(replicas=4, cpu_milli=400)
+
+
+def test_headroom_that_was_learned_raises_further() -> None:
+    some, more = controlled(headroom=1.0), controlled(headroom=1.5)
+    assert some is not None
+    assert more is not None
+    assert some.decision.applied.cpu_milli < more.decision.applied.cpu_milli
+
+
+def test_pods_that_quotas_or_bounds_do_not_allow_are_not_raised() -> None:
+    bounded = controlled(Glimpse(NOW_S, 450.0, 400.0), horizontal={"minReplicas": 1, "maxReplicas": 3})
+    assert bounded is not None
+    assert bounded.decision.applied.replicas == 3
+    fixed = controlled(Glimpse(NOW_S, 450.0, 400.0), horizontal=None)
+    assert fixed is not None
+    assert fixed.decision.applied == Size(replicas=2, cpu_milli=400)
+    unscheduled = here(pods=(pod("web-1"), replace(pod("web-2"), unschedulable=True)))
+    waiting = controlled(Glimpse(NOW_S, 450.0, 400.0), looked=unscheduled)
+    assert waiting is not None
+    assert waiting.decision.applied.replicas == 2
+
+
+@given(rate=NUMBERS, waiting=NUMBERS, cpu=st.sampled_from([50, 100, 200, 400]), replicas=st.integers(1, 10))
+def test_whatever_a_look_of_rule_plus_sees_it_grows_within_bounds(rate: float, waiting: float, cpu: int, replicas: int) -> None:
+    pods = tuple(pod(f"web-{n}", cpu=f"{cpu}m") for n in range(replicas))
+    made = controlled(Glimpse(NOW_S, rate, waiting), looked=view(measured(), target(replicas), pods))
+    if made is not None:
+        before, after = made.decision.former, made.decision.applied
+        assert before.replicas <= after.replicas <= 10
+        assert before.cpu_milli <= after.cpu_milli <= 400
+        assert before != after

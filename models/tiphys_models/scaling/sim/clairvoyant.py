@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from tiphys_models.base.arrays import FloatArray
-from tiphys_models.scaling.sim.episode import WindowRecords
 from tiphys_models.scaling.sim.fluid import FluidServices
 from tiphys_models.scaling.sim.load import Load
+from tiphys_models.scaling.sim.records import WindowRecords
 from tiphys_models.scaling.sim.scenario import ServiceScenario
 
 _STEPS = 11
@@ -29,11 +29,11 @@ def clairvoyant(load: Load, scenario: ServiceScenario, keep: float = 1.0) -> Win
     arrived = load.counts[: windows * s.periods].reshape(windows, -1).sum(axis=1)
     lost = np.zeros(windows, np.bool_)
     lost[np.argsort(-needed_m)[: windows - int(np.ceil(keep * windows - 1e-9))]] = True
-    shown = np.where(lost, 0, pods)
+    shown, size_m = np.where(lost, 0, pods), needed_m / np.maximum(pods, 1)
     return WindowRecords(
-        arrived[None], np.where(lost, arrived, 0.0)[None], np.zeros((1, windows)), shown[None],
-        (needed_m / np.maximum(pods, 1))[None], arrived[None] / s.window_s, np.full((1, windows), np.nan), np.array([windows]),
-        s.window_s, s.percentile,
+        arrived[None], np.where(lost, arrived, 0.0)[None], np.zeros((1, windows)), shown[None], size_m[None],
+        shown[None].astype(np.float64), (shown * size_m)[None], arrived[None] / s.window_s, np.full((1, windows), np.nan),
+        np.array([windows]), s.window_s, s.percentile,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Agents against services: after every window an agent sees readings of the kind that a cluster gives, and sizes change at once.
+"""Agents against services: after every window an agent sees readings of the kind that a cluster gives; between two, sizes may be raised.
 
 Whoever simulates, requests count by the window they arrived in; dropped ones and those still waiting at the end count as late.
 """
@@ -6,101 +6,52 @@ Whoever simulates, requests count by the window they arrived in; dropped ones an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from tiphys_models.base.arrays import BoolArray, FloatArray, IntArray
+from tiphys_models.base.arrays import FloatArray, IntArray
 from tiphys_models.scaling.bounds import allowed
+from tiphys_models.scaling.control import Control
 from tiphys_models.scaling.protocol import Answers, ScalingAgent
-from tiphys_models.scaling.reward import POD_PRICE
+from tiphys_models.scaling.rule_plus import control_of
 from tiphys_models.scaling.seen import HISTORY, RECENT, ServiceHistory
 from tiphys_models.scaling.sim.fluid import FluidServices
-from tiphys_models.scaling.sim.load import STARTS, Load
+from tiphys_models.scaling.sim.learning import Learning, latenesses
+from tiphys_models.scaling.sim.load import Load
 from tiphys_models.scaling.sim.plant import Plant, PlantReadings
-from tiphys_models.scaling.sim.scenario import ServiceScenario
+from tiphys_models.scaling.sim.records import WindowRecords
+from tiphys_models.scaling.sim.scenario import START_CPU_M, ServiceScenario
+from tiphys_models.scaling.sim.sizes import Sizes
+from tiphys_models.scaling.sim.watching import Watching
 
-START_CPU_M = 500.0
 _START_MARGIN = 1.25
 """Everybody begins with enough: how a cell is entered is not what is compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRecords:
-    """What happened, [services, windows]."""
-
-    arrived: FloatArray
-    late: FloatArray
-    never: FloatArray
-    replicas: IntArray
-    cpu_m: FloatArray
-    rps: FloatArray
-    p90_s: FloatArray
-    """90th percentile of latency, in seconds, of the requests completed in each window."""
-    played: IntArray
-    """[services]: windows of each; later ones are empty."""
-    window_s: float
-    percentile: float
-
-    def kept(self) -> BoolArray:
-        """Windows within the objective; one without arrivals is."""
-        return np.asarray(self.late <= (1 - self.percentile) * self.arrived + 1e-9)
-
-    def _over(self, values: FloatArray) -> FloatArray:
-        there = np.arange(values.shape[1]) < self.played[:, None]
-        return np.asarray((values * there).sum(axis=1))
-
-    def attained(self) -> FloatArray:
-        """Share of windows that kept the objective, by service."""
-        return self._over(self.kept().astype(np.float64)) / self.played
-
-    def requests_attained(self) -> FloatArray:
-        """Share of requests in time."""
-        return 1 - self._over(self.late) / np.maximum(self._over(self.arrived), 1)
-
-    def never_served(self) -> FloatArray:
-        """Share of requests that were never served, by service."""
-        return self._over(self.never) / np.maximum(self._over(self.arrived), 1)
-
-    def cpu_hours(self) -> FloatArray:
-        """Limits of all pods, starting ones included."""
-        return self._over(self.replicas * self.cpu_m) * self.window_s / 3.6e6
-
-    def replica_hours(self) -> FloatArray:
-        """Pods, starting ones included."""
-        return self._over(self.replicas.astype(np.float64)) * self.window_s / 3600
-
-    def cost(self) -> FloatArray:
-        """CPU-hours, pods at their price."""
-        return self.cpu_hours() + POD_PRICE * self.replica_hours()
-
-    def switches(self) -> FloatArray:
-        """Windows that begin with another size or number."""
-        changed = (np.diff(self.replicas, axis=1) != 0) | (np.diff(self.cpu_m, axis=1) != 0)
-        there = np.arange(1, self.replicas.shape[1]) < self.played[:, None]
-        return np.asarray((changed & there).sum(axis=1).astype(np.float64))
-
-
 class ServiceEpisode:
-    """Services in step, one agent's answer a window."""
+    """Services in step, one agent's answer a window; with a control, what it learns and raises, too."""
 
-    def __init__(self, loads: Sequence[Load], scenario: ServiceScenario, plant: Plant | None = None) -> None:
+    def __init__(
+        self, loads: Sequence[Load], scenario: ServiceScenario, plant: Plant | None = None, control: Control | None = None
+    ) -> None:
         self.loads, self.scenario = loads, scenario
         self.plant = plant or FluidServices(loads, scenario)
         n = len(loads)
         self.played: IntArray = np.array([load.windows(scenario) for load in loads], np.int64)
         self.windows, self.window = int(self.played.max()), 0
-        self.cpu_ms = np.array([load.service.cpu_ms for load in loads])
-        first = np.array([load.shape.rps[0] for load in loads]) * self.cpu_ms * _START_MARGIN
-        self.replicas: IntArray = np.clip(np.ceil(first / START_CPU_M), 1, scenario.max_replicas).astype(np.int64)
-        self.cpu_m: FloatArray = np.full(n, START_CPU_M)
-        self._ready_s = np.zeros((n, scenario.max_replicas))
-        self._started = np.zeros(n, np.int64)
+        true_ms = np.array([load.service.cpu_ms for load in loads])
+        first = np.array([load.shape.rps[0] for load in loads]) * true_ms * _START_MARGIN
+        replicas: IntArray = np.clip(np.ceil(first / START_CPU_M), 1, scenario.max_replicas).astype(np.int64)
+        self.learning = Learning(true_ms, scenario, control)
+        self.sizes = Sizes(loads, scenario, self.plant, self.learning, replicas, np.full(n, START_CPU_M))
+        looks = control is not None and control.looks
+        self._watching = Watching(scenario, self.sizes, self.plant, self.learning) if looks else None
         self._rates = np.full((n, HISTORY + self.windows), np.nan)
         self._late = np.full((n, RECENT + self.windows), np.nan)
         self._used = np.full((n, RECENT + self.windows), np.nan)
         self._newest: list[PlantReadings] = []
-        self._sizes: list[tuple[IntArray, FloatArray]] = []
+        self._begun: list[tuple[IntArray, FloatArray]] = []
+        self._paid: list[tuple[FloatArray, FloatArray]] = []
         self._p90_s: list[FloatArray] = []
 
     @property
@@ -108,25 +59,66 @@ class ServiceEpisode:
         """Whether every service's load has ended."""
         return self.window >= self.windows
 
+    @property
+    def replicas(self) -> IntArray:
+        """Pods that are there or start, by service."""
+        return self.sizes.replicas
+
+    @property
+    def cpu_m(self) -> FloatArray:
+        """Limit of each service's pods, in force."""
+        return self.sizes.cpu_m
+
+    @property
+    def cpu_ms(self) -> FloatArray:
+        """What agents are told that a request takes."""
+        return self.learning.cpu_ms
+
     def start_with(self, replicas: IntArray, cpu_m: FloatArray) -> None:
         """Other sizes than enough, before the first window."""
-        self.replicas, self.cpu_m = replicas, cpu_m
+        self.sizes.start_with(replicas, cpu_m)
 
     def advance(self) -> PlantReadings:
-        """One window with the present sizes."""
-        self._sizes.append((self.replicas.copy(), self.cpu_m.copy()))
-        r = self.plant.advance(self.replicas, self.cpu_m)
-        w, seconds = self.window, self.scenario.window_s
-        self._rates[:, HISTORY + w] = r.arrived / seconds
-        with np.errstate(invalid="ignore"):
-            share = np.where(r.completed > 0, r.late / np.maximum(r.completed, 1e-9), np.where(r.arrived + r.in_flight > 0, 1.0, np.nan))
-        self._late[:, RECENT + w] = share
-        self._used[:, RECENT + w] = r.used_cpu_m
+        """One window, with the sizes that are in force, those under way, and what looks raise."""
+        self._begun.append((self.replicas.copy(), self.cpu_m.copy()))
+        self._pass_window()
+        r, w = self.plant.read(), self.window
+        self._rates[:, HISTORY + w] = r.arrived / self.scenario.window_s
+        self._late[:, RECENT + w] = latenesses(r)
+        self._used[:, RECENT + w] = r.used_cpu_m if self.scenario.cpu_read else np.nan
         self._p90_s.append(r.p90_s)
         self._newest.append(r)
         del self._newest[: -1 - self.scenario.lag_windows]
         self.window += 1
+        self._learn()
         return r
+
+    def _pass_window(self) -> None:
+        """Time passes up to the next moment at which something may change."""
+        s, done = self.scenario, 0
+        paid_pods, paid_m = np.zeros(len(self.loads)), np.zeros(len(self.loads))
+        while done < s.periods:
+            began = self.window * s.periods + done
+            until = self._watching.next_look(done) if self._watching is not None else s.periods
+            passing = min(until - done, self.sizes.next_change(began) - began)
+            self.plant.pass_time(self.replicas, self.cpu_m, passing)
+            paid_pods += self.replicas * (passing / s.periods)
+            paid_m += self.replicas * self.cpu_m * (passing / s.periods)
+            done += passing
+            self.sizes.carry_out(self.window * s.periods + done)
+            if self._watching is not None and done == until and done < s.periods:
+                self._watching.look(self.window, done)
+        self._paid.append((paid_pods, paid_m))
+
+    def _learn(self) -> None:
+        """The newest window that lag lets be seen, beside the rates that its sizes were decided by."""
+        lag = self.scenario.lag_windows
+        visible = self.window - 1 - lag
+        if visible >= 0:
+            decided = HISTORY + visible - lag
+            before = self._rates[:, decided - 2 : decided]
+            now_s = self.window * self.scenario.window_s
+            self.learning.after(self._newest[0], self._late[:, RECENT + visible], before, now_s)
 
     def seen(self) -> ServiceHistory | None:
         """After a window; None while lag hides every reading."""
@@ -134,7 +126,6 @@ class ServiceEpisode:
         if w < 1:
             return None
         n, newest = len(self.loads), self._newest[0]
-        ready = (self._ready_s <= self.window * s.window_s) & (np.arange(s.max_replicas) < self.replicas[:, None])
         return ServiceHistory(
             window_s=s.window_s,
             rates=self._rates[:, w : HISTORY + w],
@@ -143,9 +134,9 @@ class ServiceEpisode:
             p90_s=newest.p90_s,
             in_flight=newest.in_flight,
             throttled=newest.throttled,
-            replicas=self.replicas,
-            ready=ready.sum(axis=1),
-            cpu_m=self.cpu_m,
+            replicas=self.sizes.ordered_replicas,
+            ready=self.sizes.ready(self.window * s.periods),
+            cpu_m=self.sizes.ordered_m,
             cpu_ms=self.cpu_ms,
             target_s=np.full(n, s.target_s),
             min_replicas=np.ones(n, np.int64),
@@ -153,32 +144,26 @@ class ServiceEpisode:
             min_cpu_m=np.full(n, s.min_cpu_m),
             max_cpu_m=np.full(n, s.max_cpu_m),
             step_cpu_m=np.full(n, s.step_cpu_m),
-            movable=np.ones((n, 4), np.bool_),
+            movable=np.ones((n, 4), np.bool_) if self._watching is None else self._watching.movable(self.window),
+            headroom=self.learning.headroom,
+            stands=self.learning.stands,
         )
 
     def apply(self, seen: ServiceHistory, answers: Answers) -> Answers:
         """Sizes for the coming window: what of the answer is allowed."""
         kept = allowed(seen, answers)
-        low, high = self.scenario.start_s
-        for i in np.flatnonzero(kept.replicas != self.replicas).tolist():
-            for pod in range(self.replicas[i], kept.replicas[i]):
-                wait = low + (high - low) * self.loads[i].starts[self._started[i] % STARTS]
-                self._ready_s[i, pod] = self.window * self.scenario.window_s + wait
-                self._started[i] += 1
-                self.plant.start_pod(i, pod, float(self._ready_s[i, pod]))
-            if kept.replicas[i] < self.replicas[i]:
-                self.plant.stop_pods(i, int(kept.replicas[i]))
-        self.replicas, self.cpu_m = kept.replicas, kept.cpu_m
+        self.sizes.order(kept.replicas, kept.cpu_m, self.window * self.scenario.periods)
         return kept
 
     def records(self) -> WindowRecords:
         """Records of the windows that were played; what still waits gets until its time-out, with the last sizes."""
-        sizes, p90_s = list(self._sizes), list(self._p90_s)
+        begun, p90_s = list(self._begun), list(self._p90_s)
         for _ in range(int(np.ceil(self.scenario.time_out_s / self.scenario.window_s)) + 1):
             self.plant.advance(self.replicas, self.cpu_m)
         out, w = self.plant.outcome(), self.windows
         return WindowRecords(
-            out.arrived[:, :w], out.late[:, :w], out.never[:, :w], np.array([r for r, _ in sizes]).T, np.array([c for _, c in sizes]).T,
+            out.arrived[:, :w], out.late[:, :w], out.never[:, :w], np.array([r for r, _ in begun]).T, np.array([c for _, c in begun]).T,
+            np.array([pods for pods, _ in self._paid]).T, np.array([paid for _, paid in self._paid]).T,
             self._rates[:, HISTORY:], np.array(p90_s).T, self.played, self.scenario.window_s, self.scenario.percentile,
         )  # fmt: skip
 
@@ -190,7 +175,7 @@ def play(
     plant: Callable[[Sequence[Load], ServiceScenario], Plant] = FluidServices,
 ) -> WindowRecords:
     """A whole run of an agent against these loads."""
-    return finish(agent, ServiceEpisode(loads, scenario, plant(loads, scenario)))
+    return finish(agent, ServiceEpisode(loads, scenario, plant(loads, scenario), control_of(agent)))
 
 
 def finish(agent: ScalingAgent, episode: ServiceEpisode) -> WindowRecords:

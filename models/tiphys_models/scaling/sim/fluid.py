@@ -54,17 +54,15 @@ class FluidWindow(NamedTuple):
 @compiled
 def flow(
     f: Fluid, m: FluidWindow, counts: FloatArray, works: FloatArray, replicas: IntArray, cpu_m: FloatArray, useful_m: FloatArray,
-    target: FloatArray, time_out: int, first: int, periods: int,
+    target: FloatArray, time_out: int, first: int, passing: int, periods: int,
 ) -> None:  # fmt: skip
-    """Let `periods` pass from the period `first` on; `target` in periods; arrivals of window w begin at period w x periods."""
+    """Let `passing` periods pass from the period `first` on; `target` in periods; arrivals of window w begin at period w x periods."""
     ring = f.queued.shape[1]
     for i in range(len(replicas)):
-        f.ages[i, :] = 0.0
-        m.arrived[i] = m.completed[i] = m.late[i] = m.used_s[i] = m.throttled[i] = 0.0
         per_pod = min(cpu_m[i], useful_m[i]) * 1e-4
         quota_binds = cpu_m[i] < useful_m[i]
         head, tail = f.ends[i, 0], f.ends[i, 1]
-        for t in range(first, first + periods):
+        for t in range(first, first + passing):
             ready = 0
             for k in range(replicas[i]):
                 if f.ready_at[i, k] <= t:
@@ -133,6 +131,7 @@ class FluidServices:
             np.zeros((n, RING)), np.zeros((n, RING)), np.zeros((n, 2), np.int64), np.zeros((n, s.max_replicas)),
             np.zeros((n, tail)), np.zeros((n, tail)), np.zeros((n, self._time_out + 2)),
         )  # fmt: skip
+        self._window = FluidWindow(*(np.zeros(n) for _ in FluidWindow._fields))
 
     def start_pod(self, service: int, pod: int, ready_s: float) -> None:
         """Note from which time on a pod serves."""
@@ -141,16 +140,32 @@ class FluidServices:
     def stop_pods(self, service: int, left: int) -> None:
         """All but the first `left`: the queue is central, so nothing is lost."""
 
+    def pass_time(self, replicas: IntArray, cpu_m: FloatArray, periods: int) -> None:
+        """Simulate a part of a window; implements `Plant.pass_time`."""
+        flow(
+            self.fluid, self._window, self._counts, self._works, replicas, cpu_m, self._useful_m, self._target, self._time_out, self._first,
+            periods, self._periods,
+        )  # fmt: skip
+        self._first += periods
+
+    def glance(self) -> tuple[FloatArray, FloatArray]:
+        """Arrived in the window so far, and waiting; implements `Plant.glance`."""
+        return self._window.arrived.copy(), self._window.waiting.copy()
+
     def advance(self, replicas: IntArray, cpu_m: FloatArray) -> PlantReadings:
         """Simulate one window with these sizes."""
-        m = FluidWindow(*(np.zeros(len(replicas)) for _ in FluidWindow._fields))
-        f = self.fluid
-        flow(f, m, self._counts, self._works, replicas, cpu_m, self._useful_m, self._target, self._time_out, self._first, self._periods)
-        self._first += self._periods
+        self.pass_time(replicas, cpu_m, self._periods)
+        return self.read()
+
+    def read(self) -> PlantReadings:
+        """What was measured over the window; implements `Plant.read`."""
+        f, m = self.fluid, self._window
+        self._window = FluidWindow(*(np.zeros(len(m.arrived)) for _ in FluidWindow._fields))
         seconds = self._periods * PERIOD_S
         cumulative = np.cumsum(f.ages, axis=1)
         age = np.argmax(cumulative >= 0.9 * cumulative[:, -1:], axis=1)
         p90_s = np.where(cumulative[:, -1] > 0, np.where(age == 0, _AT_ONCE_S, (age - 0.5) * PERIOD_S), np.nan)
+        f.ages[:] = 0.0
         return PlantReadings(m.arrived, m.completed, m.late, p90_s, m.waiting, 1000 * m.used_s / seconds, m.throttled)
 
     def counted(self, window: int) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class Load:
     """CPU seconds that arrive in the period."""
     starts: FloatArray
     """Drawn numbers in [0, 1): where in the range of start times each pod's start time lies."""
+    resizes: FloatArray
+    """The same of resizes."""
     arrival_s: FloatArray | None = None
     cpu_s: FloatArray | None = None
 
@@ -38,12 +40,24 @@ def draw_load(shape: LoadShape, service: SimulatedService, *, requests: bool = F
     rng = shape.rng("load", service.name)
     per_s = round(1 / PERIOD_S)
     counts = rng.poisson(np.repeat(shape.rps * PERIOD_S, per_s))
-    starts = shape.rng("starts").random(STARTS)
+    starts, resizes = shape.rng("starts").random(STARTS), shape.rng("resizes").random(STARTS)
     mean_s = service.cpu_ms / 1000
     if not requests:
-        return Load(shape, service, counts.astype(np.float64), mean_s * rng.gamma(np.maximum(counts, 1e-9)), starts)
+        return Load(shape, service, counts.astype(np.float64), mean_s * rng.gamma(np.maximum(counts, 1e-9)), starts, resizes)
     period = np.repeat(np.arange(len(counts)), counts)
     arrival_s = np.sort((period + rng.random(len(period))) * PERIOD_S)
     cpu_s = rng.exponential(mean_s, len(period))
     work_s = np.bincount(period, weights=cpu_s, minlength=len(counts))
-    return Load(shape, service, counts.astype(np.float64), work_s.astype(np.float64), starts, arrival_s, cpu_s)
+    return Load(shape, service, counts.astype(np.float64), work_s.astype(np.float64), starts, resizes, arrival_s, cpu_s)
+
+
+def released(load: Load, factor: float) -> Load:
+    """The same arrivals, whose CPU times are multiplied from half of the time on: a release that costs more."""
+    if factor == 1.0:
+        return load
+    half = len(load.counts) // 2
+    after = np.where(np.arange(len(load.counts)) >= half, factor, 1.0)
+    cpu_s = None
+    if load.cpu_s is not None and load.arrival_s is not None:
+        cpu_s = load.cpu_s * np.where(load.arrival_s >= half * PERIOD_S, factor, 1.0)
+    return replace(load, work_s=load.work_s * after, cpu_s=cpu_s)

@@ -41,6 +41,18 @@ class Plant(Protocol):
         """Only the first `left` pods remain."""
         ...
 
+    def pass_time(self, replicas: IntArray, cpu_m: FloatArray, periods: int) -> None:
+        """So many CFS periods of the present window with these sizes; a window is never overrun."""
+        ...
+
+    def glance(self) -> tuple[FloatArray, FloatArray]:
+        """Requests that have arrived in the window so far, and those in flight, by service."""
+        ...
+
+    def read(self) -> PlantReadings:
+        """The window that has ended; the next one begins."""
+        ...
+
     def advance(self, replicas: IntArray, cpu_m: FloatArray) -> PlantReadings:
         """One window with these sizes."""
         ...

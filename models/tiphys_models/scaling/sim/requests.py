@@ -207,8 +207,9 @@ class _Service:
         self._following = np.full(len(self.arrival_s) if s.per_pod_queues else 0, _NONE)
         self._draw = load.shape.rng("pods").random(len(self._following))
         self._completed = 0.0
-        self._left_behind = WindowTally(np.zeros(2), np.zeros(BUCKETS))
-        """What removed pods finished since the last window."""
+        self._tally = WindowTally(np.zeros(2), np.zeros(BUCKETS))
+        self._removed_s = 0.0
+        """CPU seconds of the window by pods that were removed in it, as long as they were there."""
         self.cpu_m = 0.0
 
     def start_pod(self, pod: int, ready_s: float) -> None:
@@ -221,24 +222,24 @@ class _Service:
         """Stop a pod: it finishes what it has, its own queue too, as a terminating pod does within its grace period."""
         s = self._s
         until_s = now_s + s.time_out_s
+        self._removed_s += float(self.pods.used_s[pod])
         if s.per_pod_queues:
             serve_own(
-                self.pods, self._left_behind, self._following, self.arrival_s, self.cpu_s, self.finish_s, pod, self.cpu_m, self.useful_m,
+                self.pods, self._tally, self._following, self.arrival_s, self.cpu_s, self.finish_s, pod, self.cpu_m, self.useful_m,
                 now_s, until_s, s.target_s, s.time_out_s,
             )  # fmt: skip
         elif self.pods.request[pod] != _NONE:
             _go_on(
-                self.pods, self._left_behind, self.arrival_s, self.finish_s, pod, now_s, until_s, self.cpu_m, self.useful_m,
+                self.pods, self._tally, self.arrival_s, self.finish_s, pod, now_s, until_s, self.cpu_m, self.useful_m,
                 s.target_s, s.time_out_s,
             )  # fmt: skip
         self.pods.request[pod] = self.pods.first[pod] = _NONE
+        self.pods.used_s[pod] = self.pods.stopped[pod] = 0.0
         self.pods.ready_s[pod] = _NEVER
 
-    def advance(self, pods: int, cpu_m: float, begin_s: float, until_s: float) -> tuple[float, ...]:
-        """One window: arrived, completed, late, p90, in flight, used CPU seconds, throttled share."""
-        s, p, tally = self._s, self.pods, self._left_behind
-        self._left_behind = WindowTally(np.zeros(2), np.zeros(BUCKETS))
-        p.used_s[:] = p.stopped[:] = 0.0
+    def serve(self, pods: int, cpu_m: float, begin_s: float, until_s: float) -> None:
+        """A part of a window."""
+        s, p, tally = self._s, self.pods, self._tally
         self.cpu_m = cpu_m
         if s.per_pod_queues:
             self._head = give_to_pods(p, self._following, self.arrival_s, self._draw, self._head, pods, until_s)
@@ -252,13 +253,24 @@ class _Service:
                 p, tally, self.arrival_s, self.cpu_s, self.finish_s, self._head, pods, cpu_m, self.useful_m, begin_s, until_s,
                 s.target_s, s.time_out_s,
             )  # fmt: skip
+
+    def glance(self, now_s: float) -> tuple[float, float]:
+        """Arrived in the window so far, and in flight."""
+        arrived = int(np.searchsorted(self.arrival_s, now_s))
+        return float(arrived - self._arrived), arrived - self._completed - float(self._tally.completed[0])
+
+    def read(self, pods: int, cpu_m: float, begin_s: float, until_s: float) -> tuple[float, ...]:
+        """The window that has ended: arrived, completed, late, p90, in flight, used CPU seconds, throttled share."""
+        p, tally = self.pods, self._tally
         arrived = int(np.searchsorted(self.arrival_s, until_s))
         came, self._arrived = arrived - self._arrived, arrived
         completed, late = tally.completed
         self._completed += completed
         periods = sum(max(until_s - max(begin_s, float(p.ready_s[k])), 0.0) for k in range(pods)) / PERIOD_S
         throttled = float(p.stopped[:pods].sum()) / max(periods, 1.0) if cpu_m < self.useful_m else 0.0
-        used_s = float(p.used_s[:pods].sum())
+        used_s = self._removed_s + float(p.used_s[:pods].sum())
+        p.used_s[:] = p.stopped[:] = self._removed_s = 0.0
+        self._tally = WindowTally(np.zeros(2), np.zeros(BUCKETS))
         return came, completed, late, _p90(tally.latency), arrived - self._completed, used_s, min(throttled, 1.0)
 
 
@@ -276,7 +288,14 @@ class RequestServices:
 
     def __init__(self, loads: Sequence[Load], scenario: ServiceScenario) -> None:
         self._services = [_Service(load, scenario) for load in loads]
-        self._window, self._s = 0, scenario
+        self._window, self._passed, self._s = 0, 0, scenario
+        self._sizes: list[tuple[int, float]] = [(0, 0.0)] * len(loads)
+
+    @property
+    def _now_s(self) -> float:
+        """A whole window's end is counted in windows: sums of periods would be off in the last digit."""
+        whole, part = divmod(self._passed, self._s.periods)
+        return (self._window + whole) * self._s.window_s + part * PERIOD_S
 
     def start_pod(self, service: int, pod: int, ready_s: float) -> None:
         """A new pod is ready from this time on; implements `Plant.start_pod`."""
@@ -284,17 +303,34 @@ class RequestServices:
 
     def stop_pods(self, service: int, left: int) -> None:
         """The newest, one after another."""
-        now_s = self._window * self._s.window_s
         for pod in range(left, self._s.max_replicas):
             if self._services[service].pods.ready_s[pod] < _NEVER:
-                self._services[service].stop_pod(pod, now_s)
+                self._services[service].stop_pod(pod, self._now_s)
+
+    def pass_time(self, replicas: IntArray, cpu_m: FloatArray, periods: int) -> None:
+        """Simulate a part of a window; implements `Plant.pass_time`."""
+        begin_s = self._now_s
+        self._passed += periods
+        self._sizes = [(int(n), float(m)) for n, m in zip(replicas, cpu_m, strict=True)]
+        for service, (pods, size_m) in zip(self._services, self._sizes, strict=True):
+            service.serve(pods, size_m, begin_s, self._now_s)
+
+    def glance(self) -> tuple[FloatArray, FloatArray]:
+        """Arrived in the window so far, and in flight; implements `Plant.glance`."""
+        arrived, in_flight = np.array([service.glance(self._now_s) for service in self._services]).T
+        return arrived, in_flight
 
     def advance(self, replicas: IntArray, cpu_m: FloatArray) -> PlantReadings:
         """Simulate one window with these sizes."""
+        self.pass_time(replicas, cpu_m, self._s.periods)
+        return self.read()
+
+    def read(self) -> PlantReadings:
+        """What was measured over the window; implements `Plant.read`."""
         begin_s = self._window * self._s.window_s
         until_s = begin_s + self._s.window_s
-        self._window += 1
-        rows = [service.advance(int(n), float(m), begin_s, until_s) for service, n, m in zip(self._services, replicas, cpu_m, strict=True)]
+        self._window, self._passed = self._window + 1, 0
+        rows = [service.read(pods, m, begin_s, until_s) for service, (pods, m) in zip(self._services, self._sizes, strict=True)]
         came, completed, late, p90_s, in_flight, used_s, throttled = np.array(rows).T
         return PlantReadings(came, completed, late, p90_s, in_flight, 1000 * used_s / self._s.window_s, throttled)
 

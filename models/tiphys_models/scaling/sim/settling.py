@@ -8,8 +8,9 @@ import numpy as np
 
 from tiphys_models.scaling.protocol import ScalingAgent
 from tiphys_models.scaling.sim.clairvoyant import smallest_sufficient_m
-from tiphys_models.scaling.sim.episode import ServiceEpisode, WindowRecords, finish
+from tiphys_models.scaling.sim.episode import ServiceEpisode, finish
 from tiphys_models.scaling.sim.load import Load, draw_load
+from tiphys_models.scaling.sim.records import WindowRecords
 from tiphys_models.scaling.sim.scenario import FIBONACCI, ServiceScenario
 from tiphys_models.scaling.sim.shapes import LoadShape
 

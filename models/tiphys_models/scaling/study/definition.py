@@ -20,17 +20,19 @@ from tiphys_models.lab.documents import Tables
 from tiphys_models.lab.evidence import Contrast, Swap
 from tiphys_models.lab.report import Claim, Result, Row
 from tiphys_models.lab.study import Study, Tell
+from tiphys_models.scaling.hpa import HPA, RPSHPA
 from tiphys_models.scaling.registry import REGISTRY
 from tiphys_models.scaling.reward import POD_PRICE
-from tiphys_models.scaling.rules import HPA, Naive, Rule, RuleHorizontal
+from tiphys_models.scaling.rule_plus import RulePlus
+from tiphys_models.scaling.rules import Naive, Rule, RuleHorizontal
 from tiphys_models.scaling.settings import RULE, RULE_HORIZONTAL
 from tiphys_models.scaling.sim.calibration import Bench, search
-from tiphys_models.scaling.sim.episode import START_CPU_M
-from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO, FIBONACCI
+from tiphys_models.scaling.sim.noise import NOISES, NOISY, NOISY_S
+from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO, FIBONACCI, SCENARIOS, START_CPU_M
 from tiphys_models.scaling.sim.shapes import BURSTY_PER_HOUR, FLASH_PER_HOUR, HOUR_S, RECURRING_PERIOD_S, SHAPES, file_label, read_shape
 from tiphys_models.scaling.study import figures, tables
 from tiphys_models.scaling.study.play import BESIDE, BOUND, JOINT, JOINT_CARD, SETTLING, Cell, play_any, playable, traces, warm
-from tiphys_models.scaling.study.settings import CHOSEN, settings_of
+from tiphys_models.scaling.study.settings import CHOSEN, RESIZING, SCALERS, settings_of
 
 
 def constants(tell: Callable[[str], None]) -> Row:
@@ -55,6 +57,10 @@ class ScalingStudy(Study[Cell, list[Row]]):
     files: tuple[Path, ...] = ()
     fluid: bool = False
     """The fast simulator instead of single requests; what is quick is fluid anyway."""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios with something wrong or late to play beside `default`; empty: all."""
+    sweep: bool = False
+    """Whether HPA is tuned for each shape: every pod size and stabilisation, a hundred settings more."""
 
     @property
     def played(self) -> tuple[str, ...]:
@@ -70,6 +76,8 @@ class ScalingStudy(Study[Cell, list[Row]]):
         there = (*playable(), *REGISTRY.foreign)
         if unknown := [a for a in self.played if a not in there]:
             raise InvalidInput(f"--agents: {unknown[0]!r} is none of {', '.join(there)}")
+        if unknown := [s for s in self.scenarios if s not in SCENARIOS]:
+            raise InvalidInput(f"--scenarios: {unknown[0]!r} is none of {', '.join(SCENARIOS)}")
         stems = [f.stem for f in self.files]
         if len(set(stems)) != len(stems):
             raise InvalidInput("--shape: two files of one name would be confused in the rows")
@@ -83,12 +91,39 @@ class ScalingStudy(Study[Cell, list[Row]]):
     def cells(self, prepared: Row) -> list[Cell]:
         """Every shape and file; the named shapes with a queue for every pod, which the fluid does not have; rows of their own."""
         seconds, names = HOUR_S // 4 if self.quick else HOUR_S, (*SHAPES, *(str(f) for f in self.files))
-        plain = [Cell(name, seed, self.played, seconds, fluid=self._fluid) for name in names for seed in self.seeds]
+        plain = [Cell(name, seed, self.played, seconds, fluid=self._fluid, sweep=self.sweep) for name in names for seed in self.seeds]
         queues = [replace(cell, per_pod=True) for cell in plain if cell.shape in SHAPES and not cell.fluid]
         joint = "dqn-horizontal" in self.played and JOINT_CARD.exists()
         alone = [replace(cell, shape=JOINT) for cell in plain if cell.shape == "constant"] if joint else []
         settling = [Cell(SETTLING, seed, self.played, 0) for seed in self.seeds] if "dqn-vertical" in self.played else []
-        return [*plain, *queues, *alone, *settling]
+        return [*plain, *queues, *alone, *settling, *self._noisy(), *self._wrong(plain)]
+
+    def _noisy(self) -> list[Cell]:
+        """Shapes and files with noise, three hours each, for agents that follow a rate; the bound beside them."""
+        agents = tuple(a for a in self.played if a in (*SCALERS, BOUND))
+        seconds = HOUR_S // 4 if self.quick else NOISY_S
+        made = [Cell(name, 0, agents, seconds, fluid=self._fluid, points="compared", sweep=self.sweep) for name in NOISY]
+        made += [replace(made[0], shape=str(file), noise=noise) for file in self.files for noise in NOISES]
+        cells = [replace(cell, seed=seed) for cell in made for seed in self.seeds] if agents else []
+        return [*cells, *(late for cell in cells for late in self._late(cell))]
+
+    def _late(self, cell: Cell) -> list[Cell]:
+        """The same with resizes that take their time: the headline's chosen settings, and frontiers of who resizes in place."""
+        agents = tuple(a for a in cell.agents if a in RESIZING)
+        chosen = replace(cell, agents=agents, scenario_name="resizes-late", points="chosen", sweep=False)
+        every = replace(chosen, agents=tuple(a for a in agents if a != "combined"), scenario_name="resizes-3s", points="compared")
+        return [each for each in (chosen, every) if each.agents and self._wanted(each.scenario_name)]
+
+    def _wrong(self, plain: Sequence[Cell]) -> list[Cell]:
+        """Everything wrong or late, on the shapes without noise; agents that follow a rate, at their chosen settings."""
+        agents = tuple(a for a in self.played if a in SCALERS)
+        late = [each for cell in plain for each in self._late(replace(cell, agents=agents))]
+        others = [name for name in SCENARIOS if name not in ("default", "resizes-late", "resizes-3s") and self._wanted(name)]
+        chosen = [replace(cell, agents=agents, points="chosen", sweep=False) for cell in plain] if agents else []
+        return [*late, *(replace(cell, scenario_name=name) for name in others for cell in chosen)]
+
+    def _wanted(self, scenario: str) -> bool:
+        return not self.scenarios or scenario in self.scenarios
 
     def play(self, cell: Cell) -> list[Row]:
         """Plays one cell; implements `Study.play`."""
@@ -100,7 +135,7 @@ class ScalingStudy(Study[Cell, list[Row]]):
 
     def label(self, cell: Cell) -> str:
         """A cell's name for progress messages; implements `Study.label`."""
-        return f"{cell.label}, seed {cell.seed}"
+        return f"{cell.label}, {cell.scenario_name}, seed {cell.seed}"
 
     def rows(self, played: Sequence[list[Row]]) -> list[Row]:
         """Measured rows, one object a cell; implements `Study.rows`."""
@@ -110,8 +145,16 @@ class ScalingStudy(Study[Cell, list[Row]]):
         """Everything read, with the models' digests; implements `Study.inputs`."""
         return {
             "chosen": {agent: CHOSEN[agent]() for agent in self.played if agent in CHOSEN},
-            "settings": {agent: [name for name, _ in settings_of(agent)] for agent in self.played if agent != BOUND},
-            "rules": {"rule": asdict(RULE), "rule-horizontal": asdict(RULE_HORIZONTAL), "hpa": asdict(HPA()), "naive": asdict(Naive())},
+            "settings": {agent: [name for name, _ in settings_of(agent, sweep=self.sweep)] for agent in self.played if agent != BOUND},
+            "rules": {
+                "rule": asdict(RULE),
+                "rule+": asdict(RulePlus()),
+                "rule-horizontal": asdict(RULE_HORIZONTAL),
+                "hpa": asdict(HPA()),
+                "rps-hpa": asdict(RPSHPA()),
+                "naive": asdict(Naive()),
+            },
+            "scenarios": {name: asdict(scenario) for name, scenario in SCENARIOS.items() if self._wanted(name)},
             "models": dict(self.digests()),
             "shape_files": prepared["files"],
             "service": asdict(FIBONACCI),
@@ -153,5 +196,6 @@ class ScalingStudy(Study[Cell, list[Row]]):
         """Frontiers from the result; what agents did over time is played again, of the first seed."""
         from tiphys_models.scaling.study.pictures import draw  # noqa: PLC0415 - matplotlib, only where there is something to draw
 
-        plain = [cell for cell in self.cells({}) if cell.seed == self.seeds[0] and not cell.per_pod and cell.shape not in (JOINT, SETTLING)]
+        alone = (JOINT, SETTLING)
+        plain = [c for c in self.cells({}) if (c.seed, c.points) == (self.seeds[0], "all") and not c.per_pod and c.shape not in alone]
         draw(result, {cell.label: traces(cell) for cell in plain}, directory)

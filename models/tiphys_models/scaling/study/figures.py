@@ -11,10 +11,21 @@ import numpy as np
 from tiphys_models.lab.intervals import FloatArray, IntArray, Interval, interval, of_statistic
 from tiphys_models.lab.report import Claim, Row
 from tiphys_models.scaling.sim.frontier import cost_at
+from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO
 from tiphys_models.scaling.sim.shapes import SHAPES, SMOOTH
-from tiphys_models.scaling.study.play import JOINT, PER_POD
+from tiphys_models.scaling.study import promises
 
-FIGURES = ("slo_attained", "requests_attained", "never_served", "cost", "cpu_hours", "replica_hours", "p90_ms", "switches")
+FIGURES = (
+    "slo_attained",
+    "slo_attained_after_first_hour",
+    "requests_attained",
+    "never_served",
+    "cost",
+    "cpu_hours",
+    "replica_hours",
+    "p90_ms",
+    "switches",
+)
 WINDOWS_KEPT = {**dict.fromkeys(SMOOTH, 0.97), "flash": 0.95, "bursty": 0.90}
 REQUESTS_KEPT = {**dict.fromkeys(SMOOTH, 0.97), "flash": 0.88}
 OF_HORIZONTAL, OF_HORIZONTAL_FLASH, ENOUGH_SHAPES = 0.95, 0.85, 4
@@ -30,15 +41,15 @@ SETTINGS = 9
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
     """Mean and interval over seeds of every figure."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["shape"], row["agent"], row["setting"]), []).append(row)
+        groups.setdefault((row["shape"], row["scenario"], row["agent"], row["setting"]), []).append(row)
     summary = []
-    for (shape, agent, setting), mine in groups.items():
+    for (shape, scenario, agent, setting), mine in groups.items():
         for figure in FIGURES:
-            values = [float(r[figure]) for r in mine if r[figure] is not None]
+            values = [float(r[figure]) for r in mine if r.get(figure) is not None]
             if values:
-                key = {"shape": shape, "agent": agent, "setting": setting, "metric": figure}
+                key = {"shape": shape, "scenario": scenario, "agent": agent, "setting": setting, "metric": figure}
                 summary.append({**key, **interval(values).as_json()})
     return summary
 
@@ -46,7 +57,7 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
 def claims(rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
     """Each figure that is promised, with its bound."""
     chosen: Mapping[str, str] = inputs["chosen"]
-    cells = [r for r in rows if "start_m" not in r]
+    cells = [r for r in rows if "start_m" not in r and r["scenario"] == DEFAULT_SCENARIO.name]
     there = {r["agent"] for r in cells}
     found: list[Claim] = []
     if "combined" in there:
@@ -57,6 +68,7 @@ def claims(rows: Sequence[Row], inputs: Mapping[str, Any]) -> list[Claim]:
     shown = [len({r["setting"] for r in cells if r["agent"] == agent}) for agent in chosen if agent in there]
     if shown:
         found.append(Claim("settings-of-an-agent-with-price-or-margin", float(min(shown)), SETTINGS, ">="))
+    found += promises.claims([r for r in rows if "start_m" not in r], chosen)
     found += _settled(rows)
     naive = [r["switches"] / r["windows"] for r in cells if r["agent"] == "naive" and r["shape"] == "constant"]
     if naive:
@@ -69,7 +81,7 @@ def _mean(rows: Sequence[Row], agent: str, setting: str, shape: str, key: str) -
 
 
 def _attained(rows: Sequence[Row], setting: str) -> Iterator[Claim]:
-    files = {r["shape"] for r in rows if not r["shape"].endswith(PER_POD)} - {*SHAPES, JOINT}
+    files = set(promises.files(rows))
     for key, word, bounds in (("slo_attained", "windows", WINDOWS_KEPT), ("requests_attained", "requests", REQUESTS_KEPT)):
         for shape, bound in {**bounds, **(dict.fromkeys(sorted(files), 0.97) if word == "windows" else {})}.items():
             yield Claim(f"combined-{word}-kept-{shape}", round(_mean(rows, "combined", setting, shape, key), 4), bound, ">=")
@@ -102,7 +114,9 @@ def over_bar(rows: Sequence[Row], bar: str, setting: str, shape: str) -> OverBar
     """Only seeds that every setting has."""
     by: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
     for r in rows:
-        if r["shape"] == shape and (r["agent"] == "combined" or (r["agent"], r["setting"]) == (bar, setting)):
+        if (r["shape"], r["scenario"]) == (shape, DEFAULT_SCENARIO.name) and (
+            r["agent"] == "combined" or (r["agent"], r["setting"]) == (bar, setting)
+        ):
             by.setdefault((r["agent"], r["setting"]), {})[r["seed"]] = r["slo_attained"], r["cost"]
     seeds = sorted(set.intersection(*(set(found) for found in by.values()))) if by else []
 

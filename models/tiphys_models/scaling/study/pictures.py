@@ -34,7 +34,7 @@ def _frontier(result: Result, shape: str, colours: Mapping[str, str], path: Path
     for agent, colour in colours.items():
         means: dict[str, dict[str, float]] = {}
         for s in result.summary:
-            if (s["shape"], s["agent"]) == (shape, agent):
+            if (s["shape"], s["scenario"], s["agent"]) == (shape, DEFAULT_SCENARIO.name, agent):
                 means.setdefault(s["setting"], {})[s["metric"]] = s["mean"]
         points = sorted((m["slo_attained"], m["cost"]) for m in means.values())
         if points:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from tiphys_models.artifacts.files import card_of
+from tiphys_models.base.arrays import BoolArray
 from tiphys_models.lab.report import Row
 from tiphys_models.scaling.learned import load_agent
 from tiphys_models.scaling.protocol import Answers, ScalingAgent
 from tiphys_models.scaling.registry import entries
 from tiphys_models.scaling.seen import ServiceHistory
 from tiphys_models.scaling.sim.clairvoyant import clairvoyant
-from tiphys_models.scaling.sim.episode import START_CPU_M, ServiceEpisode, WindowRecords, finish, play
+from tiphys_models.scaling.sim.episode import ServiceEpisode, finish, play
 from tiphys_models.scaling.sim.fluid import FluidServices
-from tiphys_models.scaling.sim.load import Load, draw_load
+from tiphys_models.scaling.sim.load import Load, draw_load, released
+from tiphys_models.scaling.sim.noise import NOISY, make_noisy, repeated, with_noise
+from tiphys_models.scaling.sim.records import WindowRecords
 from tiphys_models.scaling.sim.requests import RequestServices
-from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL, ServiceScenario
+from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO, FIBONACCI, HOTEL, SCENARIOS, START_CPU_M, ServiceScenario
 from tiphys_models.scaling.sim.settling import settle
-from tiphys_models.scaling.sim.shapes import SHAPES, file_label, make_shape, read_shape, rotated
-from tiphys_models.scaling.study.settings import CHOSEN, chosen_of, settings_of
+from tiphys_models.scaling.sim.shapes import HOUR_S, SHAPES, LoadShape, file_label, make_shape, read_shape, rotated
+from tiphys_models.scaling.study.settings import CHOSEN, COMPARED, Setting, chosen_of, settings_of
 
 BOUND = "clairvoyant"
 KEEP = {"all": 1.0, "relaxed-95": 0.95}
@@ -47,7 +51,7 @@ def playable() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One shape and seed."""
+    """One shape and seed under one scenario."""
 
     shape: str
     """A name, or the path of a file; JOINT and SETTLING are cells of their own."""
@@ -57,25 +61,42 @@ class Cell:
     fluid: bool = False
     per_pod: bool = False
     """A queue for every pod instead of one for all."""
+    scenario_name: str = DEFAULT_SCENARIO.name
+    noise: str = ""
+    """Ending of the noise on a file; named shapes have theirs in the name."""
+    points: Literal["all", "compared", "chosen"] = "all"
+    """Settings that are played: all of every agent, all of those that are compared, or the chosen ones."""
+    sweep: bool = False
+    """Whether HPA is played with every pod size and stabilisation."""
 
     @property
     def label(self) -> str:
         """Name of the cell's shape in the rows."""
-        name = self.shape if self.shape in (*SHAPES, JOINT, SETTLING) else file_label(Path(self.shape))
+        named = self.shape in (*SHAPES, *NOISY, JOINT, SETTLING)
+        name = self.shape if named else file_label(Path(self.shape)) + (f"-noisy-{self.noise}" if self.noise else "")
         return name + PER_POD if self.per_pod else name
 
     @property
     def scenario(self) -> ServiceScenario:
         """Modelling choices under which the cell is played."""
-        return replace(DEFAULT_SCENARIO, name="per-pod-queues", per_pod_queues=True) if self.per_pod else DEFAULT_SCENARIO
+        return replace(DEFAULT_SCENARIO, name="per-pod-queues", per_pod_queues=True) if self.per_pod else SCENARIOS[self.scenario_name]
 
     def load(self) -> Load:
         """The arrivals, the same for every agent."""
+        return released(draw_load(self._shape(), FIBONACCI, requests=not self.fluid), self.scenario.work_after)
+
+    def _shape(self) -> LoadShape:
         if self.shape in SHAPES:
-            shape = make_shape(self.shape, "test", self.seed, self.seconds)
-        else:
-            shape = rotated(read_shape(Path(self.shape))[0], self.seed)
-        return draw_load(shape, FIBONACCI, requests=not self.fluid)
+            return make_shape(self.shape, "test", self.seed, self.seconds)
+        if self.shape in NOISY:
+            return make_noisy(self.shape, "test", self.seed, self.seconds)
+        found = rotated(read_shape(Path(self.shape))[0], self.seed)
+        return with_noise(replace(repeated(found, self.seconds), name=self.label), self.noise) if self.noise else found
+
+    def settings(self, agent: str) -> list[Setting]:
+        """Settings of an agent that the cell plays."""
+        every = self.points == "all" or (self.points == "compared" and agent in COMPARED)
+        return settings_of(agent, sweep=self.sweep) if every and not self.per_pod else chosen_of(agent)
 
 
 def play_any(cell: Cell) -> list[Row]:
@@ -96,8 +117,7 @@ def play_cell(cell: Cell) -> list[Row]:
     rows = []
     for agent in cell.agents:
         if agent != BOUND:
-            settings = chosen_of(agent) if cell.per_pod else settings_of(agent)
-            rows += [_row(cell, agent, name, play_one(made, load, cell.scenario, fluid=cell.fluid)) for name, made in settings]
+            rows += [_row(cell, agent, name, play_one(made, load, cell.scenario, fluid=cell.fluid)) for name, made in cell.settings(agent)]
         elif not cell.per_pod:
             rows += [_row(cell, agent, name, clairvoyant(load, cell.scenario, keep)) for name, keep in KEEP.items()]
     return rows
@@ -119,9 +139,12 @@ def _row(cell: Cell, agent: str, setting: str, r: WindowRecords) -> Row:
     windows, arrived = int(r.played[0]), max(float(r.arrived.sum()), 1.0)
     p90_s = r.p90_s[:, :windows].max(axis=0)
     known = p90_s[np.isfinite(p90_s)]
+    kept: BoolArray = np.asarray(r.kept()[:, :windows].all(axis=0))
+    hour = round(HOUR_S / r.window_s)
+    later = {"slo_attained_after_first_hour": float(kept[hour:].mean())} if windows > hour else {}
     return {
-        "shape": cell.label, "agent": agent, "setting": setting, "seed": cell.seed, "windows": windows,
-        "slo_attained": float(r.kept()[:, :windows].all(axis=0).mean()),
+        "shape": cell.label, "scenario": cell.scenario_name, "agent": agent, "setting": setting, "seed": cell.seed, "windows": windows,
+        "slo_attained": float(kept.mean()), **later,
         "requests_attained": 1 - float(r.late.sum()) / arrived, "never_served": float(r.never.sum()) / arrived,
         "cost": float(r.cost().sum()), "cpu_hours": float(r.cpu_hours().sum()), "replica_hours": float(r.replica_hours().sum()),
         "p90_ms": float(1000 * np.median(known)) if len(known) else None, "switches": int(r.switches().sum()),

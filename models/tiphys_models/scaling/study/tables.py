@@ -9,8 +9,11 @@ import numpy as np
 from tiphys_models.lab.documents import Tables
 from tiphys_models.lab.intervals import Interval
 from tiphys_models.lab.report import Result, Row
+from tiphys_models.scaling.sim.scenario import DEFAULT_SCENARIO
+from tiphys_models.scaling.study import promises
 from tiphys_models.scaling.study.figures import over_bar
-from tiphys_models.scaling.study.play import JOINT, PER_POD
+from tiphys_models.scaling.study.play import BOUND, JOINT, PER_POD
+from tiphys_models.scaling.study.settings import COMPARED, SCALERS
 
 TITLES = (
     "run",
@@ -23,6 +26,9 @@ TITLES = (
     "three services: cost (windows kept, %)",
     "per-pod queues: cost (windows kept, %)",
     "settling at constant rates",
+    "noise: cost (windows kept from the second hour, %)",
+    "rule+ over others where both attain the same",
+    "wrong numbers: windows kept, % (cost)",
 )
 _Means = dict[str, Row]
 """Summary objects of one shape, agent and setting, by metric."""
@@ -35,6 +41,9 @@ def titles(agents: Sequence[str], *, requests: bool) -> list[str]:
         "three services: cost (windows kept, %)": "dqn-horizontal" in agents,
         "per-pod queues: cost (windows kept, %)": requests,
         "settling at constant rates": "dqn-vertical" in agents,
+        "noise: cost (windows kept from the second hour, %)": bool({*agents} & {*SCALERS, BOUND}),
+        "rule+ over others where both attain the same": "rule+" in agents and bool({*agents} & {*COMPARED} - {"rule+"}),
+        "wrong numbers: windows kept, % (cost)": bool({*agents} & {*SCALERS}),
     }
     return [title for title in TITLES if wanted.get(title, True)]
 
@@ -45,6 +54,8 @@ def tables(result: Result) -> Tables:
     plain = [shape for shape in dict.fromkeys(shape for shape, _, _ in cells) if not _special(shape)]
     chosen = {key: means for key, means in cells.items() if result.inputs["chosen"].get(key[1], key[2]) == key[2]}
     own_queues = {(s.removesuffix(PER_POD), a, name): means for (s, a, name), means in chosen.items() if s.endswith(PER_POD)}
+    noise = promises.noisy(result.rows)
+    plain = [shape for shape in plain if shape not in noise]
     made = [
         [_run(result)],
         _lines(chosen, plain, _cost),
@@ -56,6 +67,9 @@ def tables(result: Result) -> Tables:
         _lines(chosen, [JOINT], _cost_and_kept),
         _lines(own_queues, plain, _cost_and_kept),
         list(_settling(result.rows)),
+        _lines(cells, noise, _cost_and_kept_later),
+        list(_over_others(result, [*plain, *noise])),
+        _wrong(result, plain),
     ]
     return [(title, rows) for title, rows in zip(TITLES, made, strict=True) if rows]
 
@@ -63,6 +77,8 @@ def tables(result: Result) -> Tables:
 def _cells(result: Result) -> dict[tuple[str, str, str], _Means]:
     found: dict[tuple[str, str, str], _Means] = {}
     for s in result.summary:
+        if s["scenario"] != DEFAULT_SCENARIO.name:
+            continue
         found.setdefault((s["shape"], s["agent"], s["setting"]), {})[s["metric"]] = s
     return found
 
@@ -104,6 +120,50 @@ def _requests(means: _Means) -> str:
 
 def _cost_and_kept(means: _Means) -> str:
     return f"{_cost(means)} ({100 * means['slo_attained']['mean']:.1f})"
+
+
+def _cost_and_kept_later(means: _Means) -> str:
+    """A run that is no longer than an hour has no second one: then of all windows."""
+    kept = means.get("slo_attained_after_first_hour", means["slo_attained"])
+    return f"{_cost(means)} ({100 * kept['mean']:.1f})"
+
+
+def _over_others(result: Result, shapes: Sequence[str]) -> Iterator[Row]:
+    """Ratios of frontiers, nothing late, and in the row below with resizes that take 3 s."""
+    bars = [a for a in COMPARED if a != "rule+" and any(r["agent"] == a for r in result.rows)]
+    for scenario in (DEFAULT_SCENARIO.name, promises.SLOW):
+        for bar in bars:
+            line: Row = {"over": f"`{bar}`", "scenario": scenario}
+            for shape in shapes:
+                if scenario != DEFAULT_SCENARIO.name and not any((r["agent"], r["scenario"]) == ("rule+", scenario) for r in result.rows):
+                    continue
+                both = promises.frontiers(result.rows, "rule+", bar, shape, scenario)
+                if both is not None and not (bar == "combined" and scenario != DEFAULT_SCENARIO.name):
+                    line[f"{shape} at {100 * both.wanted:.0f}"] = _equal(both)
+            if len(line) > 2:
+                yield line
+
+
+def _equal(both: promises.Frontiers) -> str:
+    found = both.interval()
+    if not np.isfinite(found.mean):
+        return "never attained"
+    if found.mean == 0:
+        return "only `rule+` attains"
+    half = f" ±{(found.ci95_high - found.ci95_low) / 2:.3f}" if np.isfinite(found.ci95_high - found.ci95_low) else ""
+    return f"{found.mean:.3f}{half}"
+
+
+def _wrong(result: Result, shapes: Sequence[str]) -> list[Row]:
+    lines: dict[tuple[str, str], Row] = {}
+    by: dict[tuple[str, str, str], _Means] = {}
+    for s in result.summary:
+        if s["agent"] in SCALERS and result.inputs["chosen"].get(s["agent"], s["setting"]) == s["setting"] and s["shape"] in shapes:
+            by.setdefault((s["scenario"], s["agent"], s["shape"]), {})[s["metric"]] = s
+    for (scenario, agent, shape), means in by.items():
+        line = lines.setdefault((scenario, agent), {"scenario": scenario, "agent": agent})
+        line[shape] = f"{100 * means['slo_attained']['mean']:.1f} ({_cost(means)})"
+    return list(lines.values())
 
 
 def _over_bars(result: Result, shapes: Sequence[str]) -> Iterator[Row]:
