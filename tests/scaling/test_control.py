@@ -107,8 +107,19 @@ def test_no_miss_counts_in_a_jump_nor_in_the_two_windows_after_it() -> None:
     for _ in range(AFTER):
         known = controlled(known, missed())
     assert known.value < START
-    assert known.excused == pytest.approx(3 / 240, rel=0.02)
+    assert known.excused == 1.0
     assert controlled(known, missed()).value > START
+
+
+def test_excused_misses_are_a_share_of_the_windows_seen_and_then_of_the_last_ones() -> None:
+    known = Headroom()
+    for window in range(100):
+        known = controlled(known, WindowOutcome(window == 50, 200.0 if window == 50 else 100.0, 100.0))
+    assert known.excused == pytest.approx(0.01)
+    for _ in range(2000):
+        known = controlled(known, WindowOutcome(False, 100.0, 100.0))
+    assert known.excused < 1e-4
+    assert known.windows == 240
 
 
 def test_a_release_is_not_paid_twice() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OBJECTIVE = 0.985
 """Share of windows to keep where nobody says another one."""
@@ -39,7 +39,9 @@ class Headroom:
     exempt: int = 0
     """Further windows in which no miss counts."""
     excused: float = 0.0
-    """Share of windows, the last ones counting most, that were missed and did not count because of a jump of the rate."""
+    """Share of the remembered windows that were missed and did not count because of a jump of the rate."""
+    windows: int = 0
+    """Windows that this share is of, at most REMEMBERED: of those that were seen, until there are as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,17 @@ def controlled(known: Headroom, window: WindowOutcome, objective: float = OBJECT
     """After one more window."""
     former = (*known.former, known.value)[-BACK:]
     if window.cpu_jumped:
-        return Headroom(former[0], former, AFTER, known.excused)
+        return replace(known, value=former[0], former=former, exempt=AFTER)
     jumped = window.rate > JUMP * window.predicted
     left = AFTER if jumped else max(known.exempt - 1, 0)
     if window.missed is None:
-        return Headroom(known.value, former, left, known.excused)
+        return replace(known, former=former, exempt=left)
     counts = window.missed and not jumped and not known.exempt
     by, least = (STEP_BLIND, LEAST_BLIND) if window.blind else (STEP, LEAST)
     moved = known.value * math.exp(by * (counts - (1 - objective)))
-    excused = known.excused + ((window.missed and not counts) - known.excused) / REMEMBERED
-    return Headroom(min(max(moved, least), MOST), former, left, excused)
+    windows = min(known.windows + 1, REMEMBERED)
+    excused = known.excused + ((window.missed and not counts) - known.excused) / windows
+    return Headroom(min(max(moved, least), MOST), former, left, excused, windows)
 
 
 def predicted(rates: Sequence[float], rise: float) -> float:
