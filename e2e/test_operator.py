@@ -245,5 +245,5 @@ def test_a_status_corrupted_by_hand_is_repaired(api: ApiClient, namespace: str, 
         query={"fieldManager": "somebody", "force": "true"},
     )
     path = policies_path(namespace, "p")
-    wait_until(lambda: api.get(path)["status"]["activePolicy"] == "warm-first", REACTION_S, "status repaired")
+    wait_until(lambda: api.get(path)["status"]["activePolicy"] == "estimator", REACTION_S, "status repaired")
     assert api.get(path)["status"]["matchingPods"] == 0
