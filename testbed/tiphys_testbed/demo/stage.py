@@ -84,7 +84,7 @@ def staged(scene: Scene, toolbox: Toolbox) -> Iterator[Stage]:
                 wait_for_series(url, "node_load1", len(exporter.nodes), READY_DEADLINE_S)
                 step.detail("waiting until they are ready")
                 extender = {"SCRAPE_WINDOW_S": str(scene.window_s), "GATES_ENABLED": str(scene.waiting).lower()}
-                operator = {"GATES": "true"} if scene.waiting else {}
+                operator = {"GATES_ENABLED": "true"} if scene.waiting else {}
                 services = start_services(cluster, installation, url, READY_DEADLINE_S, operator, extender)
                 wait_until_deciding(cluster, services, list(scene.lanes), READY_DEADLINE_S)
                 if held := [lane for lane in scene.lanes if lane.may_wait] if scene.waiting else []:
