@@ -13,11 +13,13 @@ import yaml
 
 pytest.importorskip("numba")
 
+from tiphys_extender.settings import Settings as ExtenderSettings
 from tiphys_models.base.errors import InvalidInput
 from tiphys_models.lab.report import Result
 from tiphys_models.placement.gate import MAY_WAIT
 from tiphys_models.placement.sim.functions import FUNCTIONS
 from tiphys_models.placement.sim.workloads import make_workload
+from tiphys_operator.settings import Settings as OperatorSettings
 from tiphys_testbed.bench.live import figures, lanes
 from tiphys_testbed.bench.live.command import Asked
 from tiphys_testbed.bench.live.journal import Journal, RunKey
@@ -29,6 +31,7 @@ from tiphys_testbed.bench.live.worlds import WORLDS
 from tiphys_testbed.cluster.counters import NodeCounters, NodeLoad
 from tiphys_testbed.demo.lanes import pod_manifest
 from tiphys_testbed.demo.records import CallRecord
+from tiphys_testbed.demo.stage import OPENER_SETTINGS
 
 GIB = 2**30
 
@@ -316,3 +319,8 @@ def test_a_load_watcher_serves_the_path_that_the_plugins_ask() -> None:
     with LoadWatcher({"n": counters}) as watcher, urlopen(f"{watcher.url}/watcher", timeout=5) as answer:  # noqa: S310 - our own
         told = orjson.loads(answer.read())
     assert set(told) == {"timestamp", "window", "source", "data"}
+
+
+def test_both_openers_know_the_setting_by_which_they_let_pods_go() -> None:
+    for settings in (OperatorSettings, ExtenderSettings):
+        assert {name.lower() for name in OPENER_SETTINGS} <= set(settings.model_fields)

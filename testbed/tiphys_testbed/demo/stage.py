@@ -25,6 +25,8 @@ from tiphys_testbed.demo.services import SCRAPE_WINDOW_S, Services, start_servic
 from tiphys_testbed.tools.toolbox import Toolbox
 
 READY_DEADLINE_S = 90.0
+OPENER_SETTINGS = {"GATES_ENABLED": "true"}
+"""By which extender and operator let pods go; both services call it the same."""
 _NODE_GRACE_S = 7 * 86_400
 
 
@@ -83,8 +85,8 @@ def staged(scene: Scene, toolbox: Toolbox) -> Iterator[Stage]:
                 url = cluster.start_prometheus(PrometheusOptions(node_urls=exporter.node_urls(), scrape_interval_s=scene.scrape_s))
                 wait_for_series(url, "node_load1", len(exporter.nodes), READY_DEADLINE_S)
                 step.detail("waiting until they are ready")
-                extender = {"SCRAPE_WINDOW_S": str(scene.window_s), "GATES_ENABLED": str(scene.waiting).lower()}
-                operator = {"GATES_ENABLED": "true"} if scene.waiting else {}
+                extender = {"SCRAPE_WINDOW_S": str(scene.window_s), **(OPENER_SETTINGS if scene.waiting else {})}
+                operator = dict(OPENER_SETTINGS) if scene.waiting else {}
                 services = start_services(cluster, installation, url, READY_DEADLINE_S, operator, extender)
                 wait_until_deciding(cluster, services, list(scene.lanes), READY_DEADLINE_S)
                 if held := [lane for lane in scene.lanes if lane.may_wait] if scene.waiting else []:
