@@ -24,7 +24,7 @@ _COST = (PolicyName.LIFETIMES, PolicyName.MOST_ALLOCATED)
 
 
 def judge_of(policy: str, objective: str, *, chosen: bool) -> str | None:
-    """The policy that judges for another one under an objective; None if that one cannot. Where nobody has chosen a policy, the objective's own judges."""
+    """The policy that judges for another one under an objective; None if that one cannot. Unchosen, it is the objective's own."""
     if objective == "completion":
         return policy
     if objective == "cost":
