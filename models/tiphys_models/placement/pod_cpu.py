@@ -22,7 +22,7 @@ POD_CPU_LABELS = ("namespace", "pod", "quantity")
 COVERED = 0.5
 """Least share of a run that its last sample must cover."""
 MOST_NAMESPACES = 200
-"""Of more, all namespaces are asked for: the question would be longer than many answers."""
+"""Namespaces that a question names at the most; with more it asks for all, since it would be longer than many answers."""
 MOST_PODS = 200_000
 """Open pods of which samples are kept, more than any cluster has; of more, those that come later stay unknown."""
 _TOGETHER_S = 30
@@ -184,7 +184,7 @@ class OpenPods:
         return known
 
     def keep(self, uids: Set[str]) -> None:
-        """Only these run."""
+        """Forget every pod but these, which run."""
         gone = [(ns, pod, kept.uid) for ns, there in self._by_namespace.items() for pod, kept in there.items() if kept.uid not in uids]
         for namespace, pod, uid in gone:
             self.gone(namespace, pod, uid)

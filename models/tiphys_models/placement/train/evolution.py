@@ -130,7 +130,7 @@ def _drawn(count: int, rng: np.random.Generator) -> list[Unit]:
 
 
 def _slope(weights: FloatArray, scale: FloatArray, units: list[Unit], pairs: int, rng: np.random.Generator) -> FloatArray:
-    """By how much the logarithm of completion rises with each weight, in its own steps."""
+    """The slope of the logarithm of completion along each weight, in its own steps."""
     slope = np.zeros(len(weights))
     for _ in range(pairs):
         change = rng.normal(size=len(weights))
